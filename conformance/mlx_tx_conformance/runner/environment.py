@@ -1,0 +1,93 @@
+"""The machine and the software that a run rests on, as its header says them."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("mlx", "numpy", "ml_dtypes")
+DEVICES = ("cpu", "gpu", "emulated")
+
+
+class DeviceError(ValueError):
+    """A device that this machine does not have; the message says what there is."""
+
+
+def preload_blas() -> str:
+    """Load an OpenBLAS before MLX, where there is one, and say what MLX will multiply with."""
+    if "mlx.core" in sys.modules:
+        return "as loaded by the process"
+    try:
+        from mlx_tx import openblas
+    except ImportError:
+        return "MLX's own"
+    found = openblas.preload()
+    return str(found) if found else "MLX's own"
+
+
+def choose_device(wanted: str) -> str:
+    """The device to run on: the one asked for, or (``auto``) the GPU where there is one.
+
+    Raises DeviceError for a device that this machine does not have.
+    """
+    if wanted == "emulated":
+        from .. import emulator
+
+        if not hasattr(emulator, "device"):
+            raise DeviceError("the emulated device is not part of this installation")
+        return wanted
+    import mlx.core as mx
+
+    available = mx.is_available(mx.gpu)
+    if wanted == "gpu" and not available:
+        raise DeviceError("there is no GPU that MLX can use here; --device cpu and --device emulated need none")
+    if wanted == "auto":
+        return "gpu" if available else "cpu"
+    return wanted
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of the packages that a result depends on, without importing them."""
+    found: dict[str, str | None] = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def device_name(device: str) -> str:
+    """What the hardware calls itself."""
+    if device == "emulated":
+        return f"emulated on {platform.machine()}"
+    import mlx.core as mx
+
+    info: dict[str, Any] = mx.device_info(mx.gpu if device == "gpu" else mx.cpu)
+    return str(info.get("device_name") or platform.processor() or platform.machine())
+
+
+def describe(device: str, blas: str) -> dict[str, Any]:
+    """The facts of the header that only the process with MLX in it knows."""
+    return {
+        "device": device,
+        "device_name": device_name(device),
+        "blas": blas,
+        "platform": platform.platform(terse=True),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "versions": versions(),
+    }
+
+
+def spec_hash(root: Path) -> str:
+    """sha256 over the clause files (names and bytes), so that two runs can tell whether they ran the same cases."""
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.yaml")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()

@@ -1,0 +1,103 @@
+"""What an implementation declares before it runs, and what every adapter shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..call import DEFAULT_PRECISION, DTYPES, Call, Result, Unsupported
+
+# Options that the adapter itself carries out, whatever the implementation.
+ADAPTER_OPTIONS = frozenset({"compiled"})
+# Arrays that are always there or belong to the suite's side of the call.
+CORE_ARRAYS: Mapping[str, frozenset[str]] = {
+    "attention": frozenset({"q", "k", "v"}),
+    "attention_gradients": frozenset({"q", "k", "v", "d_out", "d_lse"}),
+}
+
+
+class TargetError(ValueError):
+    """A target that cannot be found, imported or built; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What an implementation does: argument names by op (``None``: any), its dtypes, and whether it gives the LSE."""
+
+    arguments: Mapping[str, frozenset[str] | None]
+    dtypes: frozenset[str] = frozenset(DTYPES)
+    lse: bool = False
+    compiles: bool = True
+    gradients: bool = True
+    figures: frozenset[str] = field(default_factory=frozenset)
+
+    def refusal(self, call: Call) -> str | None:
+        """Why a call is outside the capabilities, or ``None``."""
+        op = "attention" if call.op == "attention_gradients" else call.op
+        if op not in self.arguments:
+            return f"no op {op}"
+        if call.op == "attention_gradients" and not self.gradients:
+            return "no gradients"
+        if call.dtype not in self.dtypes:
+            return f"no dtype {call.dtype}"
+        if op == "attention" and not self.lse and ("lse" in call.outputs or "d_lse" in call.arrays):
+            return "no log-sum-exp output"
+        if call.options.get("compiled") and not self.compiles:
+            return "does not run under mx.compile"
+        taken = self.arguments[op]
+        if taken is None:
+            return None
+        given = set(argument_names(call)) - CORE_ARRAYS.get(call.op, frozenset()) - ADAPTER_OPTIONS
+        missing = sorted(given - taken)
+        return f"no argument {', '.join(missing)}" if missing else None
+
+
+def argument_names(call: Call) -> list[str]:
+    """The arguments that a call gives, by the name that an implementation would know them by.
+
+    A pair of segment arrays is one argument, and a False flag or a None is as good as absent.
+    """
+    names = [name for name, value in call.options.items() if value is not None and value is not False]
+    for name in call.arrays:
+        known = "segments" if name in ("q_segments", "kv_segments") else name
+        if known not in names:
+            names.append(known)
+    return names
+
+
+class BaseTarget:
+    """The target protocol with the parts that do not depend on the array library."""
+
+    def __init__(
+        self,
+        name: str,
+        capabilities: Capabilities,
+        *,
+        device: str = "cpu",
+        precision: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.device = device
+        self.capabilities = capabilities
+        self._precision = {**DEFAULT_PRECISION, **(precision or {})}
+
+    def precision(self, dtype: str) -> str:
+        """The class of roundings that the implementation declares for a dtype."""
+        return self._precision[dtype]
+
+    def supports(self, call: Call) -> str | None:
+        """``None``, or the reason why this call is outside the declared capabilities."""
+        return self.capabilities.refusal(call)
+
+    def run(self, call: Call) -> Result:
+        """Run a call. Raises Unsupported outside the capabilities, and whatever the implementation raises."""
+        raise NotImplementedError
+
+    def figure(self, call: Call, figure: str) -> float:
+        """Measure a call. Raises Unsupported for a figure that this target does not have."""
+        raise Unsupported(f"no figure {figure} for {call.op}")
+
+    def reproduce(self, call: Call) -> list[str] | None:
+        """Python lines that compute ``out`` from NumPy arrays named as in the call, or ``None`` if there are none."""
+        del call
+        return None

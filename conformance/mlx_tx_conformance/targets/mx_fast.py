@@ -1,0 +1,85 @@
+"""``mx.fast``: MLX's own attention, with the arguments that it has and those that a mask says as well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..call import Call, Unsupported
+from .base import Capabilities
+from .mlx_target import FIGURES, Arrays, MLXTarget
+from .posing import pose_as_mask
+
+NATIVE = frozenset({"scale", "mask", "causal", "sinks"})
+ROPE = frozenset({"x", "dims", "traditional", "base", "scale", "offset"})
+
+
+class MxFast(MLXTarget):
+    """``mx.fast.scaled_dot_product_attention`` and ``mx.fast.rope``.
+
+    ``causal`` goes in as ``mask="causal"``; next to another mask, both become one array, as its users do. A bias is
+    an additive mask. It takes no window, ALiBi, soft-cap, lengths, segments or query offset.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        super().__init__(
+            "mx.fast",
+            Capabilities({"attention": NATIVE | {"bias"}, "rope": ROPE}, lse=False, figures=FIGURES),
+            device=device,
+        )
+
+    def supports(self, call: Call) -> str | None:
+        reason = super().supports(call)
+        if reason is not None or not call.op.startswith("attention"):
+            return reason
+        try:
+            self.prepare(call)
+        except Unsupported as error:
+            return str(error)
+        return None
+
+    def prepare(self, call: Call) -> Call:
+        posed = {"bias"} & call.arrays.keys()
+        if call.options.get("causal") and ("mask" in call.arrays or posed):
+            posed = posed | {"causal"}
+        return pose_as_mask(call, frozenset(posed))
+
+    def attend(self, arrays: Arrays, options: Mapping[str, Any], want_lse: bool) -> tuple[Any, Any]:
+        import mlx.core as mx
+
+        del want_lse
+        mask = "causal" if options.get("causal") else arrays.get("mask")
+        scale = options.get("scale")
+        if scale is None:
+            scale = float(np.float32(1 / np.sqrt(arrays["q"].shape[-1])))
+        extra = {"sinks": arrays["sinks"]} if "sinks" in arrays else {}
+        return mx.fast.scaled_dot_product_attention(
+            arrays["q"], arrays["k"], arrays["v"], scale=scale, mask=mask, **extra
+        ), None
+
+    def other(self, op: str, arrays: Arrays, options: Mapping[str, Any]) -> Arrays:
+        import mlx.core as mx
+
+        if op != "rope":
+            raise Unsupported(f"no op {op}")
+        given = {"dims": arrays["x"].shape[-1], "traditional": False, "base": 10000.0, "scale": 1.0, "offset": 0}
+        given |= {name: value for name, value in options.items() if name in ROPE and value is not None}
+        given |= {name: arrays[name] for name in ("offset",) if name in arrays}
+        return {"out": mx.fast.rope(arrays["x"], given.pop("dims"), **given)}
+
+    def reproduce(self, call: Call) -> list[str] | None:
+        if call.op != "attention":
+            return None
+        call = self.prepare(call)
+        scale = call.options.get("scale")
+        mask = "'causal'" if call.options.get("causal") else "mx.array(mask)" if "mask" in call.arrays else "None"
+        sinks = ", sinks=mx.array(sinks)" if "sinks" in call.arrays else ""
+        number = "q.shape[-1] ** -0.5" if scale is None else repr(scale)
+        return [
+            "import mlx.core as mx",
+            "out = mx.fast.scaled_dot_product_attention(",
+            f"    mx.array(q), mx.array(k), mx.array(v), scale={number}, mask={mask}{sinks}",
+            ")",
+        ]
