@@ -9,11 +9,10 @@ from ..call import DEFAULT_PRECISION, DTYPES, Call, Result, Unsupported
 
 # Options that the adapter itself carries out, whatever the implementation.
 ADAPTER_OPTIONS = frozenset({"compiled"})
-# Arrays that are always there or belong to the suite's side of the call.
-CORE_ARRAYS: Mapping[str, frozenset[str]] = {
-    "attention": frozenset({"q", "k", "v"}),
-    "attention_gradients": frozenset({"q", "k", "v", "d_out", "d_lse"}),
-}
+# Ops that an adapter makes of an attention function.
+ATTENTION_OPS = frozenset({"attention", "attention_gradients", "attention_jvp", "attention_hvp", "attention_vmap"})
+# Arrays that belong to the op and are no argument of the implementation's.
+CORE_ARRAYS = frozenset({"q", "k", "v", "d_out", "d_lse", "t_q", "t_k", "t_v"})
 
 
 class TargetError(ValueError):
@@ -28,16 +27,16 @@ class Capabilities:
     dtypes: frozenset[str] = frozenset(DTYPES)
     lse: bool = False
     compiles: bool = True
-    gradients: bool = True
+    transforms: bool = True
     figures: frozenset[str] = field(default_factory=frozenset)
 
     def refusal(self, call: Call) -> str | None:
         """Why a call is outside the capabilities, or ``None``."""
-        op = "attention" if call.op == "attention_gradients" else call.op
+        op = "attention" if call.op in ATTENTION_OPS else call.op
         if op not in self.arguments:
             return f"no op {op}"
-        if call.op == "attention_gradients" and not self.gradients:
-            return "no gradients"
+        if op != call.op and not self.transforms:
+            return f"no {call.op.removeprefix('attention_')} of a function that is not MLX's"
         if call.dtype not in self.dtypes:
             return f"no dtype {call.dtype}"
         if op == "attention" and not self.lse and ("lse" in call.outputs or "d_lse" in call.arrays):
@@ -47,7 +46,7 @@ class Capabilities:
         taken = self.arguments[op]
         if taken is None:
             return None
-        given = set(argument_names(call)) - CORE_ARRAYS.get(call.op, frozenset()) - ADAPTER_OPTIONS
+        given = set(argument_names(call)) - CORE_ARRAYS - ADAPTER_OPTIONS
         missing = sorted(given - taken)
         return f"no argument {', '.join(missing)}" if missing else None
 

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from ..call import Call, Result, Unsupported
-from .base import BaseTarget, Capabilities
-from .mlx_target import FIGURES, Arrays, MLXTarget
+from .base import ATTENTION_OPS, BaseTarget, Capabilities
+from .derive import Arrays
+from .mlx_target import FIGURES, MLXTarget, native
 from .mlx_tx import paired
-from .posing import POSABLE, pose_as_mask
+from .posing import BOOLEAN, pose_as_mask
 
 LIBRARIES = ("mlx", "numpy")
 OTHER_OPS = ("rope", "alibi_slopes", "softmax", "attention_layer")
@@ -54,7 +55,9 @@ class UserFunction:
         """Which arguments of a call go in through ``mask``."""
         if self.anything or "mask" not in self.extra:
             return frozenset()
-        given = POSABLE & (set(call.arrays) | {n for n, v in call.options.items() if v is not None and v is not False})
+        given = set(BOOLEAN) & (
+            set(call.arrays) | {n for n, v in call.options.items() if v is not None and v is not False}
+        )
         if "q_segments" in call.arrays:
             given |= {"segments"}
         missing = frozenset(given - set(self.extra))
@@ -86,14 +89,14 @@ class MLXFunction(MLXTarget):
         self.others = dict(others)
         dtypes = rest.pop("dtypes")
         super().__init__(
-            capabilities=_capabilities(self.user, self.others, dtypes, gradients=True, figures=FIGURES), **rest
+            capabilities=_capabilities(self.user, self.others, dtypes, transforms=True, figures=FIGURES), **rest
         )
 
     def supports(self, call: Call) -> str | None:
         return _supports(self.capabilities, self.user, call)
 
     def prepare(self, call: Call) -> Call:
-        return pose_as_mask(call, self.user.posed(call)) if call.op.startswith("attention") else call
+        return pose_as_mask(call, self.user.posed(call)) if call.op in ATTENTION_OPS else call
 
     def attend(self, arrays: Arrays, options: Mapping[str, Any], want_lse: bool) -> tuple[Any, Any]:
         return self.user(arrays, options, want_lse)
@@ -114,7 +117,7 @@ class NumPyFunction(BaseTarget):
         dtypes = rest.pop("dtypes")
         super().__init__(
             capabilities=_capabilities(
-                self.user, self.others, dtypes, gradients=False, figures=frozenset({"peak_bytes"})
+                self.user, self.others, dtypes, transforms=False, figures=frozenset({"peak_bytes"})
             ),
             **rest,
         )
@@ -153,7 +156,7 @@ class NumPyFunction(BaseTarget):
         return _reproduce(self.user, pose_as_mask(call, self.user.posed(call)), "{}", [])
 
     def _results(self, call: Call, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        options = {name: value for name, value in call.options.items() if name != "compiled" and value is not None}
+        options = {n: native(value) for n, value in call.options.items() if n != "compiled" and value is not None}
         if call.op == "attention":
             out, lse = self.user(arrays, options, "lse" in call.outputs)
             return {"out": out} if lse is None else {"out": out, "lse": lse}
@@ -211,17 +214,17 @@ def _capabilities(
     user: UserFunction, others: Mapping[str, Any], dtypes: tuple[str, ...] | None, **rest: Any
 ) -> Capabilities:
     takes = user.takes
-    posable = POSABLE if takes is not None and "mask" in takes else frozenset()
+    posable = frozenset(BOOLEAN) if takes is not None and "mask" in takes else frozenset()
     arguments: dict[str, frozenset[str] | None] = {"attention": None if takes is None else takes | posable}
     arguments |= dict.fromkeys(others)
     if dtypes is not None:
         rest["dtypes"] = frozenset(dtypes)
-    return Capabilities(arguments, lse=user.gives_lse, compiles=rest["gradients"], **rest)
+    return Capabilities(arguments, lse=user.gives_lse, compiles=rest["transforms"], **rest)
 
 
 def _supports(capabilities: Capabilities, user: UserFunction, call: Call) -> str | None:
     reason = capabilities.refusal(call)
-    if reason is not None or not call.op.startswith("attention"):
+    if reason is not None or call.op not in ATTENTION_OPS:
         return reason
     try:
         pose_as_mask(call, user.posed(call))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,13 +11,11 @@ import numpy as np
 from ..call import Call, Result, Unsupported
 from .arrays import to_numpy
 from .base import BaseTarget
+from .derive import DERIVED, Arrays, Function, compiled
 from .graph import export
 from .layouts import Placed, place
 
 FIGURES = frozenset({"peak_bytes", "flops", "depth"})
-
-Arrays = dict[str, Any]
-Function = Callable[[Arrays], Arrays]
 
 
 class MLXTarget(BaseTarget):
@@ -85,64 +83,21 @@ class MLXTarget(BaseTarget):
             raise Unsupported(str(error)) from error
 
     def _function(self, call: Call) -> Function:
-        options = {name: value for name, value in call.options.items() if name != "compiled" and value is not None}
-        if call.op == "attention":
-            function = self._attention(options, call.outputs)
-        elif call.op == "attention_gradients":
-            function = self._gradients(options, call.outputs, call)
+        options = {name: native(value) for name, value in call.options.items() if name != "compiled"}
+        options = {name: value for name, value in options.items() if value is not None}
+        if call.op in DERIVED:
+            function = DERIVED[call.op](self.attend, options, call)
         else:
-            function = lambda arrays: _wanted(self.other(call.op, arrays, options), call.outputs)  # noqa: E731
-        return _compiled(function) if call.options.get("compiled") else function
 
-    def _attention(self, options: Mapping[str, Any], outputs: tuple[str, ...]) -> Function:
-        def function(arrays: Arrays) -> Arrays:
-            out, lse = self.attend(arrays, options, "lse" in outputs)
-            return {"out": out} if lse is None else {"out": out, "lse": lse}
+            def function(arrays: Arrays) -> Arrays:
+                return _wanted(self.other(call.op, arrays, options), call.outputs)
 
-        return function
-
-    def _gradients(self, options: Mapping[str, Any], outputs: tuple[str, ...], call: Call) -> Function:
-        names = [name for name in outputs if name in call.arrays]
-
-        def function(arrays: Arrays) -> Arrays:
-            import mlx.core as mx
-
-            # Copies of the names, not of the arrays: the caller drops its own and donation stays possible.
-            arrays = dict(arrays)
-            cotangents = [arrays.pop(name) for name in ("d_out", "d_lse") if name in arrays]
-            fixed = {name: array for name, array in arrays.items() if name not in names}
-
-            def values(*primals: Any) -> list[Any]:
-                given = {**fixed, **dict(zip(names, primals, strict=True))}
-                out, lse = self.attend(given, options, len(cotangents) > 1 or "lse" in outputs)
-                return [out] if lse is None else [out, lse]
-
-            if "lse" in outputs and len(cotangents) == 1:
-                cotangents.append(mx.zeros(cotangents[0].shape[:-1], dtype=mx.float32))
-            results, gradients = mx.vjp(values, [arrays[name] for name in names], cotangents)
-            found = dict(zip(names, gradients, strict=True))
-            return {**found, **dict(zip(("out", "lse"), results, strict=False))}
-
-        return function
+        return compiled(function) if call.options.get("compiled") else function
 
 
-def _compiled(function: Function) -> Function:
-    """The same function through mx.compile."""
-
-    def run(arrays: Arrays) -> Arrays:
-        import mlx.core as mx
-
-        names, found = list(arrays), []
-
-        def flat(*values: Any) -> list[Any]:
-            results = function(dict(zip(names, values, strict=True)))
-            found[:] = list(results)
-            return list(results.values())
-
-        values = mx.compile(flat)(*arrays.values())
-        return dict(zip(found, values, strict=True))
-
-    return run
+def native(value: Any) -> Any:
+    """A pair from the spec as a Python user writes it."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _wanted(results: Arrays, outputs: tuple[str, ...]) -> Arrays:

@@ -9,7 +9,8 @@ from typing import Any
 
 from ..call import Call
 from .base import Capabilities, TargetError
-from .mlx_target import FIGURES, Arrays, MLXTarget
+from .derive import Arrays
+from .mlx_target import FIGURES, MLXTarget
 
 PATHS = ("composed", "blockwise", "mlx", "fused", "auto")
 # What plain `mlx_tx` means: the paths that run on every device.

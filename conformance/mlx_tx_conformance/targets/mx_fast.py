@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..call import Call, Unsupported
-from .base import Capabilities
-from .mlx_target import FIGURES, Arrays, MLXTarget
+from .base import ATTENTION_OPS, Capabilities
+from .derive import Arrays
+from .mlx_target import FIGURES, MLXTarget
 from .posing import pose_as_mask
 
 NATIVE = frozenset({"scale", "mask", "causal", "sinks"})
@@ -32,7 +33,7 @@ class MxFast(MLXTarget):
 
     def supports(self, call: Call) -> str | None:
         reason = super().supports(call)
-        if reason is not None or not call.op.startswith("attention"):
+        if reason is not None or call.op not in ATTENTION_OPS:
             return reason
         try:
             self.prepare(call)

@@ -1,7 +1,8 @@
 """Posing one argument through another, so that a function which takes only a mask can be held to the mask clauses.
 
-A causal mask, a window, a query offset and segments are boolean masks, and a bias is an additive mask. Nothing else
-is posed: lengths promise that keys do not exist, a soft-cap and sinks change the formula.
+A causal mask, a window, a query offset and segments are boolean masks; a bias is an additive mask (an adapter that
+knows its implementation poses it so). Nothing else is: lengths promise that keys do not exist, a soft-cap and sinks
+change the formula, and ALiBi in a mask would be rounded to the mask's dtype.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ import numpy as np
 from ..call import Call, Unsupported
 
 BOOLEAN = ("causal", "window", "segments", "q_offset")
-FLOATING = ("bias", "alibi")
-POSABLE = frozenset((*BOOLEAN, *FLOATING))
+POSABLE = frozenset((*BOOLEAN, "bias"))
 
 
 def pose_as_mask(call: Call, arguments: frozenset[str]) -> Call:
@@ -86,32 +86,14 @@ def _window(window: Any, i: np.ndarray, j: np.ndarray) -> np.ndarray:
 
 def _additive(call: Call, arguments: frozenset[str], mask: np.ndarray | None) -> np.ndarray | None:
     """The floating mask that the arguments make together, or ``None`` if there is nothing floating to pose."""
-    parts = [call.arrays["bias"]] if "bias" in arguments and "bias" in call.arrays else []
-    if "alibi" in arguments and (call.options.get("alibi") is not None or "alibi" in call.arrays):
-        if call.dtype != "float32":
-            raise Unsupported(f"no argument alibi, and a mask in {call.dtype} would round its distances")
-        parts.append(_alibi(call))
-    if mask is not None and mask.dtype != np.bool_:
-        parts.append(mask)
-    if len(parts) > 1:
-        raise Unsupported("no argument " + ", ".join(sorted(arguments & set(FLOATING))) + " beside an additive mask")
-    if not parts:
-        return None
-    if mask is not None and mask.dtype == np.bool_:
-        return np.where(mask, parts[0], np.asarray(-np.inf, parts[0].dtype))
-    return parts[0]
-
-
-def _alibi(call: Call) -> np.ndarray:
-    from ..oracle.positions import alibi_slopes
-
-    q, k = call.arrays["q"], call.arrays["k"]
-    given = call.arrays.get("alibi")
-    slopes = np.asarray(given if given is not None else alibi_slopes(q.shape[1]), np.float64)
-    if slopes.ndim == 1:
-        slopes = slopes[None]
-    distance = np.abs(np.arange(q.shape[2])[:, None] + _offset(call, q.shape[2], k.shape[2]) - np.arange(k.shape[2]))
-    return (-slopes[:, :, None, None] * distance).astype(np.float32)
+    bias = call.arrays.get("bias") if "bias" in arguments else None
+    if mask is None or mask.dtype == np.bool_:
+        if bias is None or mask is None:
+            return bias
+        return np.where(mask, bias, np.asarray(-np.inf, bias.dtype))
+    if bias is not None:
+        raise Unsupported("no argument bias beside an additive mask")
+    return mask
 
 
 def _offset(call: Call, T_q: int, T_kv: int) -> np.ndarray:

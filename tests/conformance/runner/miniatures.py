@@ -1,0 +1,92 @@
+"""Tiny cases, checks and targets, to test the runner without MLX, a spec or an oracle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mlx_tx_conformance.call import Unsupported
+from mlx_tx_conformance.outcome import Outcome, failed, passed
+from mlx_tx_conformance.targets import TargetError
+
+
+@dataclass(frozen=True)
+class MiniCase:
+    """As much of a case as the runner looks at. ``does`` says what happens when it runs."""
+
+    id: str
+    does: str = "pass"
+    dtype: str = "float32"
+    tags: tuple[str, ...] = ()
+    seed: int = 0
+    path: str = ""
+
+    @property
+    def clause(self) -> str:
+        return self.id.split("/")[0]
+
+
+@dataclass(frozen=True)
+class MiniTarget:
+    name: str
+    device: str = "cpu"
+
+
+def open_mini(text: str, device: str) -> MiniTarget:
+    if text == "none":
+        raise TargetError("no target 'none' (did you mean 'mini'?)")
+    if text == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if text == "bug":
+        raise KeyError("bug in the opener")
+    return MiniTarget(text, device)
+
+
+def _crash() -> Outcome:
+    print("last words", flush=True)
+    os.kill(os.getpid(), signal.SIGSEGV)
+    raise AssertionError
+
+
+def _unsupported() -> Outcome:
+    raise Unsupported("no argument window")
+
+
+def _bug() -> Outcome:
+    raise ZeroDivisionError("in the check")
+
+
+def _sleep() -> Outcome:
+    time.sleep(60)
+    return passed()
+
+
+def _quick() -> Outcome:
+    time.sleep(0.02)
+    return passed()
+
+
+DEEDS: dict[str, Callable[[], Outcome]] = {
+    "pass": lambda: passed(headroom=0.25, fingerprint="f", path="mini"),
+    "fail": lambda: failed("out[0] = 2, expected 1", headroom=float("inf"), details={"worst": {"index": [0]}}),
+    "error": lambda: Outcome("error", "not decidable: flat"),
+    "weak": lambda: Outcome("weak", "three times the plain error", headroom=0.5),
+    "crash": _crash,
+    "exit": lambda: os._exit(5),  # type: ignore[func-returns-value]
+    "unsupported": _unsupported,
+    "bug": _bug,
+    "sleep": _sleep,
+    "quick": _quick,
+}
+
+
+def check_mini(case: Any, target: Any) -> Outcome:
+    if case.does == "seed":
+        return failed(f"seed {case.seed}")
+    if case.does == "fails-on-other" and target.name == "other":
+        return failed("the other one")
+    return DEEDS.get(case.does, DEEDS["pass"])()
