@@ -20,7 +20,7 @@ from .base import ATTENTION_OPS, BaseTarget, Capabilities
 from .derive import Arrays
 from .mlx_target import FIGURES, MLXTarget, native
 from .mlx_tx import paired
-from .posing import BOOLEAN, pose_as_mask
+from .posing import BOOLEAN, pose_as_mask, spelled_out
 
 LIBRARIES = ("mlx", "numpy")
 OTHER_OPS = ("rope", "alibi_slopes", "softmax", "attention_layer")
@@ -66,6 +66,13 @@ class UserFunction:
             raise Unsupported("no argument q_offset")
         return missing
 
+    def prepared(self, call: Call) -> Call:
+        """The call as the function can be given it. Raises Unsupported where there is no such form."""
+        if call.op not in ATTENTION_OPS:
+            return call
+        call = spelled_out(call)
+        return pose_as_mask(call, self.posed(call))
+
     def __call__(self, arrays: Mapping[str, Any], options: Mapping[str, Any], want_lse: bool) -> tuple[Any, Any]:
         keywords = {**options, **paired(arrays)}
         core = [keywords.pop(name) for name in ("q", "k", "v")]
@@ -96,7 +103,7 @@ class MLXFunction(MLXTarget):
         return _supports(self.capabilities, self.user, call)
 
     def prepare(self, call: Call) -> Call:
-        return pose_as_mask(call, self.user.posed(call)) if call.op in ATTENTION_OPS else call
+        return self.user.prepared(call)
 
     def attend(self, arrays: Arrays, options: Mapping[str, Any], want_lse: bool) -> tuple[Any, Any]:
         return self.user(arrays, options, want_lse)
@@ -126,7 +133,7 @@ class NumPyFunction(BaseTarget):
         return _supports(self.capabilities, self.user, call)
 
     def run(self, call: Call) -> Result:
-        posed = pose_as_mask(call, self.user.posed(call)) if call.op == "attention" else call
+        posed = self.user.prepared(call)
         arrays = {name: _laid_out(array, posed.layout.get(name, "contiguous")) for name, array in posed.arrays.items()}
         results = self._results(posed, arrays)
         mutated = tuple(n for n, a in posed.arrays.items() if arrays[n].tobytes() != a.tobytes())
@@ -135,7 +142,7 @@ class NumPyFunction(BaseTarget):
     def figure(self, call: Call, figure: str) -> float:
         if figure != "peak_bytes":
             raise Unsupported(f"no figure {figure} for a function on NumPy arrays")
-        posed = pose_as_mask(call, self.user.posed(call))
+        posed = self.user.prepared(call)
         arrays = {name: array.copy() for name, array in posed.arrays.items()}
         tracing = tracemalloc.is_tracing()
         if not tracing:
@@ -153,7 +160,7 @@ class NumPyFunction(BaseTarget):
     def reproduce(self, call: Call) -> list[str] | None:
         if call.op != "attention":
             return None
-        return _reproduce(self.user, pose_as_mask(call, self.user.posed(call)), "{}", [])
+        return _reproduce(self.user, self.user.prepared(call), "{}", [])
 
     def _results(self, call: Call, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
         options = {n: native(value) for n, value in call.options.items() if n != "compiled" and value is not None}
@@ -223,11 +230,13 @@ def _capabilities(
 
 
 def _supports(capabilities: Capabilities, user: UserFunction, call: Call) -> str | None:
+    if call.op in ATTENTION_OPS:
+        call = spelled_out(call)
     reason = capabilities.refusal(call)
-    if reason is not None or call.op not in ATTENTION_OPS:
+    if reason is not None:
         return reason
     try:
-        pose_as_mask(call, user.posed(call))
+        user.prepared(call)
     except Unsupported as error:
         return str(error)
     return None

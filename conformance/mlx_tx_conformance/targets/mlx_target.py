@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +17,8 @@ from .derive import DERIVED, Arrays, Function, compiled
 from .graph import export
 from .layouts import Placed, place
 
-FIGURES = frozenset({"peak_bytes", "flops", "depth"})
+FIGURES = frozenset({"peak_bytes", "flops", "depth", "seconds"})
+TIMED_RUNS = 5
 
 
 class MLXTarget(BaseTarget):
@@ -61,7 +64,7 @@ class MLXTarget(BaseTarget):
         return Result(values, path="+".join(sorted(set(paths))), mutated=mutated)
 
     def figure(self, call: Call, figure: str) -> float:
-        """Peak memory beyond inputs and results while running, or the exported graph's operation count or depth."""
+        """Peak memory beyond inputs and results, the graph's operation count or depth, or the median time of a run."""
         import mlx.core as mx
 
         if figure not in FIGURES:
@@ -73,6 +76,8 @@ class MLXTarget(BaseTarget):
             function = self._function(posed)
             if figure == "peak_bytes":
                 return float(_peak_bytes(function, arrays))
+            if figure == "seconds":
+                return _seconds(function, arrays)
             names = list(arrays)
             graph = export(
                 lambda *values: list(function(dict(zip(names, values, strict=True))).values()), list(arrays.values())
@@ -122,6 +127,19 @@ def _peak_bytes(function: Function, arrays: Arrays) -> int:
     mx.eval(results)
     mx.synchronize()
     return max(0, mx.get_peak_memory() - before - sum(array.nbytes for array in results.values()))
+
+
+def _seconds(function: Function, arrays: Arrays) -> float:
+    """Median wall time of a run on arrays that are there, the first run apart."""
+    import mlx.core as mx
+
+    times = []
+    for _ in range(1 + TIMED_RUNS):
+        start = time.perf_counter()
+        mx.eval(function(arrays))
+        mx.synchronize()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
 
 
 @contextmanager

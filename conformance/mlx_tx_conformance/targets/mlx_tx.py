@@ -16,7 +16,7 @@ PATHS = ("composed", "blockwise", "mlx", "fused", "auto")
 # What plain `mlx_tx` means: the paths that run on every device.
 PORTABLE_PATHS = ("composed", "blockwise")
 # Arguments of the public function that a call never gives as such.
-NOT_ARGUMENTS = frozenset({"q", "k", "v", "return_lse", "stream", "path"})
+NOT_ARGUMENTS = frozenset({"q", "k", "v", "return_lse", "stream"})
 OTHER_OPS = ("rope", "alibi_slopes", "softmax", "attention_layer")
 
 

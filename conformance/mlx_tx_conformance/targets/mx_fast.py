@@ -11,7 +11,7 @@ from ..call import Call, Unsupported
 from .base import ATTENTION_OPS, Capabilities
 from .derive import Arrays
 from .mlx_target import FIGURES, MLXTarget
-from .posing import pose_as_mask
+from .posing import pose_as_mask, spelled_out
 
 NATIVE = frozenset({"scale", "mask", "causal", "sinks"})
 ROPE = frozenset({"x", "dims", "traditional", "base", "scale", "offset"})
@@ -42,6 +42,7 @@ class MxFast(MLXTarget):
         return None
 
     def prepare(self, call: Call) -> Call:
+        call = spelled_out(call)
         posed = {"bias"} & call.arrays.keys()
         if call.options.get("causal") and ("mask" in call.arrays or posed):
             posed = posed | {"causal"}

@@ -46,6 +46,13 @@ def pose_as_mask(call: Call, arguments: frozenset[str]) -> Call:
     return _without(call, arguments, posed)
 
 
+def spelled_out(call: Call) -> Call:
+    """The call with ``mask="causal"`` written as ``causal=True``: the same thing under one name."""
+    if call.options.get("mask") != "causal":
+        return call
+    return call.with_options(mask=None, causal=True)
+
+
 def _allowed(call: Call, arguments: frozenset[str]) -> np.ndarray | None:
     """The boolean rules among the arguments as one array [B or 1, 1, T_q, T_kv]."""
     T_q, T_kv = call.arrays["q"].shape[2], call.arrays["k"].shape[2]
