@@ -1,0 +1,1 @@
+#include "mlx/backend/metal/kernels/utils.h"
