@@ -137,7 +137,11 @@ def floats(array: np.ndarray) -> np.ndarray:
 
 
 def complex_step_gradients(
-    arrays: dict[str, np.ndarray], d_out: np.ndarray, d_lse: np.ndarray, options: dict[str, Any]
+    arrays: dict[str, np.ndarray],
+    d_out: np.ndarray,
+    d_lse: np.ndarray,
+    options: dict[str, Any],
+    numbers: Arithmetic = COMPLEX,
 ) -> dict[str, np.ndarray]:
     """Derivatives of sum(out d_out) + sum(lse d_lse) with respect to every entry of ``arrays``.
 
@@ -153,13 +157,13 @@ def complex_step_gradients(
                 continue
             moved = array.astype(object)
             moved[index] = complex(array[index], step)
-            result = naive_attention(numbers=COMPLEX, **{**options, **arrays, name: moved})
-            total = complex(0)
+            result = naive_attention(numbers=numbers, **{**options, **arrays, name: moved})
+            total = numbers.number(0)
             for out, cotangent in zip(result["out"].ravel(), d_out.ravel(), strict=True):
-                total += out * cotangent
+                total += out * float(cotangent)
             for lse, cotangent in zip(result["lse"].ravel(), d_lse.ravel(), strict=True):
                 if lse != -math.inf:
-                    total += lse * cotangent
-            gradient[index] = total.imag / step
+                    total += lse * float(cotangent)
+            gradient[index] = float(total.imag / step)
         gradients[name] = gradient
     return gradients

@@ -35,6 +35,10 @@ def assert_equal_to_naive(stages: AttentionStages, case: Case) -> None:
     assert stages.allowed.ravel().tolist() == allowed
 
 
+def test_cases_have_names_of_their_own():
+    assert len(set(IDS)) == len(CASES)
+
+
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_equals_the_naive_derivation(case):
     arrays = case.arrays()
