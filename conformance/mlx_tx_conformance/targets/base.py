@@ -51,6 +51,30 @@ class Capabilities:
         return f"no argument {', '.join(missing)}" if missing else None
 
 
+@dataclass(frozen=True)
+class Reproduction:
+    """A call as plain Python: lines of imports, and an expression over arrays named as in ``call``.
+
+    ``call`` is the call as the implementation gets it (an argument may have been posed through another), ``library``
+    what its arrays are made of, ``mlx`` or ``numpy``.
+    """
+
+    library: str
+    imports: tuple[str, ...]
+    expression: str
+    call: Call
+
+
+def keyword_text(call: Call, skip: tuple[str, ...] = ("q", "k", "v", "d_out", "d_lse")) -> dict[str, str]:
+    """The arguments of a call beyond q, k and v as Python text: options as literals, arrays by their names."""
+    given = {name: value for name, value in call.options.items() if name not in ADAPTER_OPTIONS and value is not None}
+    text = {name: repr(tuple(value) if isinstance(value, list) else value) for name, value in given.items()}
+    text |= {name: name for name in call.arrays if name not in skip}
+    if "q_segments" in text:
+        text["segments"] = f"({text.pop('q_segments')}, {text.pop('kv_segments')})"
+    return text
+
+
 def argument_names(call: Call) -> list[str]:
     """The arguments that a call gives, by the name that an implementation would know them by.
 
@@ -96,7 +120,7 @@ class BaseTarget:
         """Measure a call. Raises Unsupported for a figure that this target does not have."""
         raise Unsupported(f"no figure {figure} for {call.op}")
 
-    def reproduce(self, call: Call) -> list[str] | None:
-        """Python lines that compute ``out`` from NumPy arrays named as in the call, or ``None`` if there are none."""
+    def reproduce(self, call: Call) -> Reproduction | None:
+        """How to make the call in plain Python, or ``None`` where that cannot be said (a closure, another op)."""
         del call
         return None

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..call import Call, Result, Unsupported
-from .base import ATTENTION_OPS, BaseTarget, Capabilities
+from .base import ATTENTION_OPS, BaseTarget, Capabilities, Reproduction, keyword_text
 from .derive import Arrays
 from .mlx_target import FIGURES, MLXTarget, native
 from .mlx_tx import paired
@@ -111,8 +111,8 @@ class MLXFunction(MLXTarget):
     def other(self, op: str, arrays: Arrays, options: Mapping[str, Any]) -> Arrays:
         return _named(self.others[op](**arrays, **options))
 
-    def reproduce(self, call: Call) -> list[str] | None:
-        return _reproduce(self.user, self.prepare(call), "mx.array({})", ["import mlx.core as mx"])
+    def reproduce(self, call: Call) -> Reproduction | None:
+        return _reproduce(self.user, call, "mlx")
 
 
 class NumPyFunction(BaseTarget):
@@ -157,10 +157,8 @@ class NumPyFunction(BaseTarget):
                 tracemalloc.stop()
         return float(max(0, peak - before - sum(np.asarray(r).nbytes for r in results.values())))
 
-    def reproduce(self, call: Call) -> list[str] | None:
-        if call.op != "attention":
-            return None
-        return _reproduce(self.user, self.user.prepared(call), "{}", [])
+    def reproduce(self, call: Call) -> Reproduction | None:
+        return _reproduce(self.user, call, "numpy")
 
     def _results(self, call: Call, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
         options = {n: native(value) for n, value in call.options.items() if n != "compiled" and value is not None}
@@ -258,27 +256,21 @@ def _laid_out(array: np.ndarray, layout: str) -> np.ndarray:
     return array.copy()
 
 
-def _reproduce(user: UserFunction, call: Call, wrap: str, lines: list[str]) -> list[str] | None:
-    """Lines that import the function and call it, or ``None`` for one that cannot be imported (a closure, a lambda)."""
-    if call.op != "attention":
-        return None
+def _reproduce(user: UserFunction, call: Call, library: str) -> Reproduction | None:
     found = _importing(user.function)
-    if found is None:
+    if call.op != "attention" or found is None:
         return None
-    keywords = {n: repr(v) for n, v in call.options.items() if n != "compiled" and (user.anything or n in user.extra)}
-    keywords |= {name: wrap.format(name) for name in call.arrays if name not in ("q", "k", "v")}
-    if "q_segments" in keywords:
-        keywords["segments"] = f"({keywords.pop('q_segments')}, {keywords.pop('kv_segments')})"
+    call = user.prepared(call)
+    text = keyword_text(call)
     scale = user.extra.get("scale")
     if scale is not None and scale.default in (scale.empty, None):
-        keywords.setdefault("scale", "q.shape[-1] ** -0.5")
+        text.setdefault("scale", "q.shape[-1] ** -0.5")
     for name, parameter in user.extra.items():
         if parameter.default is parameter.empty:
-            keywords.setdefault(name, "False" if name in ("causal", "return_lse") else "None")
-    core = ", ".join(wrap.format(name) for name in ("q", "k", "v"))
-    given = "".join(f", {name}={value}" for name, value in keywords.items())
+            text.setdefault(name, "False" if name in ("causal", "return_lse") else "None")
+    given = "".join(f", {name}={value}" for name, value in text.items())
     imports, name = found
-    return [*lines, *imports, f"out = {name}({core}{given})"]
+    return Reproduction(library, tuple(imports), f"{name}(q, k, v{given})", call)
 
 
 def _importing(function: Callable[..., Any]) -> tuple[list[str], str] | None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..call import Call
-from .base import Capabilities, TargetError
+from .base import Capabilities, Reproduction, TargetError, keyword_text
 from .derive import Arrays
 from .mlx_target import FIGURES, MLXTarget
 
@@ -53,20 +53,12 @@ class MlxTx(MLXTarget):
         result = getattr(self._package, op)(**arrays, **options)
         return dict(result) if isinstance(result, Mapping) else {"out": result}
 
-    def reproduce(self, call: Call) -> list[str] | None:
+    def reproduce(self, call: Call) -> Reproduction | None:
         if call.op != "attention":
             return None
-        keywords = {name: repr(value) for name, value in call.options.items() if name != "compiled"}
-        keywords |= {name: f"mx.array({name})" for name in call.arrays if name not in ("q", "k", "v")}
-        if "q_segments" in keywords:
-            keywords["segments"] = f"({keywords.pop('q_segments')}, {keywords.pop('kv_segments')})"
-        keywords.setdefault("path", repr(self.path))
-        given = "".join(f", {name}={value}" for name, value in keywords.items())
-        return [
-            "import mlx.core as mx",
-            "import mlx_tx",
-            f"out = mlx_tx.scaled_dot_product_attention(mx.array(q), mx.array(k), mx.array(v){given})",
-        ]
+        text = {"path": repr(self.path), **keyword_text(call)}
+        given = "".join(f", {name}={value}" for name, value in text.items())
+        return Reproduction("mlx", ("import mlx_tx",), f"mlx_tx.scaled_dot_product_attention(q, k, v{given})", call)
 
 
 def paired(arrays: Mapping[str, Any]) -> Arrays:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..call import Call, Unsupported
-from .base import ATTENTION_OPS, Capabilities
+from .base import ATTENTION_OPS, Capabilities, Reproduction
 from .derive import Arrays
 from .mlx_target import FIGURES, MLXTarget
 from .posing import pose_as_mask, spelled_out
@@ -71,17 +71,13 @@ class MxFast(MLXTarget):
         given |= {name: arrays[name] for name in ("offset",) if name in arrays}
         return {"out": mx.fast.rope(arrays["x"], given.pop("dims"), **given)}
 
-    def reproduce(self, call: Call) -> list[str] | None:
+    def reproduce(self, call: Call) -> Reproduction | None:
         if call.op != "attention":
             return None
         call = self.prepare(call)
         scale = call.options.get("scale")
-        mask = "'causal'" if call.options.get("causal") else "mx.array(mask)" if "mask" in call.arrays else "None"
-        sinks = ", sinks=mx.array(sinks)" if "sinks" in call.arrays else ""
-        number = "q.shape[-1] ** -0.5" if scale is None else repr(scale)
-        return [
-            "import mlx.core as mx",
-            "out = mx.fast.scaled_dot_product_attention(",
-            f"    mx.array(q), mx.array(k), mx.array(v), scale={number}, mask={mask}{sinks}",
-            ")",
-        ]
+        text = {"scale": "q.shape[-1] ** -0.5" if scale is None else repr(scale)}
+        text["mask"] = "'causal'" if call.options.get("causal") else "mask" if "mask" in call.arrays else "None"
+        text |= {"sinks": "sinks"} if "sinks" in call.arrays else {}
+        given = ", ".join(f"{name}={value}" for name, value in text.items())
+        return Reproduction("mlx", (), f"mx.fast.scaled_dot_product_attention(q, k, v, {given})", call)
