@@ -1,0 +1,158 @@
+"""The backward of the blockwise path: every block of weights is computed again from the saved log-sum-exp.
+
+With p = exp(s - lse), dP = dO V^T and Delta = rowsum(dO * O) - dLSE, the gradient of the scores is dS = p (dP - Delta)
+(Dao et al. 2022, Appendix B.2; the dLSE term is the derivative of log-sum-exp). Blocks run one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from mlx_tx import masks
+from mlx_tx.arguments import AttentionArrays, AttentionSpec
+from mlx_tx.masks import Tile
+from mlx_tx.paths import scores
+from mlx_tx.paths.blocks import Chain, key_spans, query_spans
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Outputs of the forward and the cotangents that came back for them, all float32."""
+
+    out: mx.array
+    lse: mx.array
+    d_out: mx.array
+    d_lse: mx.array
+
+
+@dataclass(frozen=True)
+class TileGradient:
+    """One recomputed block. ``d_scores`` is the gradient after the soft-cap, ``d_raw`` before it."""
+
+    tile: Tile
+    heads: int
+    q: mx.array  # scaled queries, folded
+    k: mx.array
+    d_out: mx.array  # folded
+    weights: mx.array
+    d_scores: mx.array
+    d_raw: mx.array
+
+
+def tiles(spec: AttentionSpec, arrays: AttentionArrays, saved: Saved, chain: Chain) -> Iterator[TileGradient]:
+    """The blocks of the backward, key block by key block, those that the host can rule out left away."""
+    shift = scores.or_zero(saved.lse, scores.NEVER)[..., None]
+    # An empty row has lse -inf; whatever a loss makes of that must not come back as inf * 0.
+    d_lse = mx.where(mx.isneginf(saved.lse), mx.zeros((), dtype=mx.float32), saved.d_lse)
+    delta = mx.sum(saved.d_out * saved.out, axis=-1, keepdims=True) - d_lse[..., None]
+    for k0, k1 in key_spans(spec):
+        block = [Tile(q0, q1, k0, k1) for q0, q1 in query_spans(spec)]
+        block = [tile for tile in block if not masks.is_ruled_out(spec, tile)]
+        if not block:
+            continue
+        k, v = (chain.wait(x) for x in scores.keys_and_values(spec, arrays, k0, k1))
+        heads = k.shape[1]
+        k_t, v_t = (mx.contiguous(x.swapaxes(-1, -2)) for x in (k, v))
+        for tile in block:
+            rows = slice(tile.q0, tile.q1)
+            q = scores.fold(chain.wait(scores.scaled_queries(spec, arrays, tile)), heads)
+            d_out = scores.fold(saved.d_out[:, :, rows], heads)
+            capped, bent = scores.soft_capped(spec, scores.unfold(q @ k_t, spec.N_q))
+            s = scores.finished(spec, arrays, capped, tile)
+            p = mx.exp(s - shift[:, :, rows])
+            d_scores = p * (scores.unfold(d_out @ v_t, spec.N_q) - delta[:, :, rows])
+            d_raw = d_scores if bent is None else d_scores * (1 - bent * bent)
+            yield TileGradient(tile, heads, q, k, d_out, p, d_scores, d_raw)
+
+
+def inputs(spec: AttentionSpec, arrays: AttentionArrays, saved: Saved) -> tuple[mx.array, mx.array, mx.array]:
+    """Gradients of q, k and v, in their dtypes."""
+    chain = Chain()
+    dq: dict[tuple[int, int], mx.array] = {}
+    dk: dict[tuple[int, int], mx.array] = {}
+    dv: dict[tuple[int, int], mx.array] = {}
+    for part in tiles(spec, arrays, saved, chain):
+        rows, keys = (part.tile.q0, part.tile.q1), (part.tile.k0, part.tile.k1)
+        d_raw = scores.fold(part.d_raw, part.heads)
+        weights = scores.fold(part.weights, part.heads)
+        _accumulate(dq, rows, scores.unfold(d_raw @ part.k, spec.N_q))
+        _accumulate(dk, keys, _per_kv_head(spec, d_raw.swapaxes(-1, -2) @ part.q))
+        _accumulate(dv, keys, _per_kv_head(spec, weights.swapaxes(-1, -2) @ part.d_out))
+        chain.finish(dq[rows], dk[keys], dv[keys])
+    dq = {rows: x * mx.array(spec.scale, dtype=mx.float32) for rows, x in dq.items()}
+    return _joined(dq, arrays.q), _joined(dk, arrays.k), _joined(dv, arrays.v)
+
+
+def sinks(arrays: AttentionArrays, saved: Saved) -> mx.array:
+    """Gradient of the sinks, ``[1 or B, N_q]``: a key that has a weight but no value."""
+    assert arrays.sinks is not None
+    sink = arrays.sinks[:, :, None]
+    seen = ~mx.isneginf(saved.lse)
+    lse = mx.where(seen, saved.lse, mx.zeros((), dtype=mx.float32))
+    delta = mx.sum(saved.d_out * saved.out, axis=-1) - saved.d_lse
+    d_sink = mx.where(seen, -mx.exp(sink - lse) * delta, mx.zeros((), dtype=mx.float32))
+    return mx.sum(d_sink, axis=(0, 2) if arrays.sinks.shape[0] == 1 else 2).reshape(arrays.sinks.shape)
+
+
+def added(spec: AttentionSpec, arrays: AttentionArrays, saved: Saved, name: str) -> mx.array:
+    """Gradient of an additive ``mask`` or ``bias``: that of the scores, summed over the axes it was broadcast along."""
+    term = getattr(arrays, name)
+    whole = (spec.B, spec.N_q, spec.T_q, spec.T_kv)
+    axes = tuple(axis for axis in range(4) if term.shape[axis] == 1 and whole[axis] != 1)
+    chain = Chain()
+    grid: dict[tuple[tuple[int, int], tuple[int, int]], mx.array] = {}
+    for part in tiles(spec, arrays, saved, chain):
+        rows = (0, 1) if term.shape[2] == 1 else (part.tile.q0, part.tile.q1)
+        keys = (0, 1) if term.shape[3] == 1 else (part.tile.k0, part.tile.k1)
+        _accumulate(grid, (rows, keys), mx.sum(part.d_scores, axis=axes, keepdims=True) if axes else part.d_scores)
+        chain.finish(grid[rows, keys])
+    strips: dict[tuple[int, int], mx.array] = {}
+    for rows in {rows for rows, _ in grid}:
+        strip = {keys: x for (at, keys), x in grid.items() if at == rows}
+        strips[rows] = _joined(strip, term[:, :, rows[0] : rows[1]], axis=3)
+    return _joined(strips, term)
+
+
+def slopes(spec: AttentionSpec, arrays: AttentionArrays, saved: Saved) -> mx.array:
+    """Gradient of the ALiBi slopes, ``[1 or B, N_q]``: minus the score gradients weighted by distance."""
+    assert arrays.slopes is not None
+    shape = (*arrays.slopes.shape, 1, 1)
+    axes = (0, 2, 3) if arrays.slopes.shape[0] == 1 else (2, 3)
+    chain = Chain()
+    total = mx.zeros(shape, dtype=mx.float32)
+    for part in tiles(spec, arrays, saved, chain):
+        weighted = part.d_scores * masks.distances(arrays, part.tile)
+        total = total - mx.sum(weighted, axis=axes).reshape(shape)
+        chain.finish(total)
+    return total.reshape(arrays.slopes.shape)
+
+
+def _accumulate(store: dict, at: object, x: mx.array) -> None:
+    store[at] = store[at] + x if at in store else x
+
+
+def _per_kv_head(spec: AttentionSpec, x: mx.array) -> mx.array:
+    """Sums over the query heads of a group where K and V were repeated for them."""
+    if x.shape[1] == spec.N_kv:
+        return x
+    B, _, T, d = x.shape
+    return x.reshape(B, spec.N_kv, spec.group, T, d).sum(axis=2)
+
+
+def _joined(parts: dict[tuple[int, int], mx.array], like: mx.array, axis: int = 2) -> mx.array:
+    """The parts laid along ``axis`` in the shape and dtype of ``like``, zeros where no part reaches."""
+    pieces, at = [], 0
+
+    def gap(end: int) -> None:
+        if end > at:
+            pieces.append(mx.zeros((*like.shape[:axis], end - at, *like.shape[axis + 1 :]), dtype=like.dtype))
+
+    for (start, end), part in sorted(parts.items(), key=lambda item: item[0]):
+        gap(start)
+        pieces.append(part.astype(like.dtype))
+        at = end
+    gap(like.shape[axis])
+    return mx.concatenate(pieces, axis=axis) if len(pieces) > 1 else pieces[0]
