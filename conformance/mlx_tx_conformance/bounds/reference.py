@@ -166,9 +166,47 @@ class Blockwise(Plain):
         return out * (F(1) / _or_one(total)), lse[..., 0]
 
 
+class SplitKeys(Plain):
+    """Keys in parts whose normalised outputs are kept in the dtype of the inputs, then merged (class ``split``)."""
+
+    name = "split"
+
+    def __init__(self, parts: int, rounds_weights: bool = True) -> None:
+        super().__init__(rounds_weights)
+        self.parts = parts
+        self.name = f"split in {parts}"
+
+    def attend(self, given: Problem) -> tuple[Array, Array]:
+        v = self.values(given)
+        s = self.scores(given)
+        rows = (*s.shape[:-1], 1)
+        peaks, totals, outs = [np.full(rows, -np.inf, F)], [np.zeros(rows, F)], [np.zeros(rows, F)]
+        if given.sinks is not None:
+            peaks.append(np.broadcast_to(given.sinks.astype(F)[None, :, None, None], rows))
+            totals.append(np.ones(rows, F))
+            outs.append(np.zeros(rows, F))
+        for keys in np.array_split(np.arange(s.shape[-1]), self.parts):
+            peak = s[..., keys].max(-1, keepdims=True, initial=-np.inf)
+            p = self.exp(s[..., keys] - np.where(np.isfinite(peak), peak, F(0)))
+            total = self.total(p)
+            peaks.append(peak)
+            totals.append(total)
+            outs.append(self.rounded(self.mix(self.weights(p), v[..., keys, :]) / _or_one(total)))
+        m = np.maximum.reduce(peaks)
+        m = np.where(np.isfinite(m), m, F(0))
+        shares = [total * self.exp(peak - m) for peak, total in zip(peaks, totals, strict=True)]
+        total = np.add.reduce(shares)
+        out = np.zeros((*s.shape[:-1], v.shape[-1]), F)
+        for share, part in zip(shares, outs, strict=True):
+            out = out + share * part
+        return out / _or_one(total), self.log_sum_exp(m, total)[..., 0]
+
+
 def correct_implementations(dtype: str, precision: str) -> dict[str, Callable[[Call], dict[str, Array]]]:
     """Correct implementations by name, as they round in a precision class."""
-    rounds = precision != "f32-internal" and dtype != "float32"
+    if precision == "split":
+        return {f"split in {parts}": SplitKeys(parts) for parts in (2, 7, 32)}
+    rounds = precision == "P" and dtype != "float32"
     return {
         "plain": Plain(rounds),
         "plain, normalised first": Plain(rounds, normalise_first=True),
