@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from .environment import spec_hash
+from ..spec.loader import spec_hash
 from .journal import JournalWriter, check_resumable, read_journal
 from .pool import run_tasks
 from .result import Run

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 PACKAGES = ("mlx", "numpy", "ml_dtypes")
@@ -82,12 +80,3 @@ def describe(device: str, blas: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": versions(),
     }
-
-
-def spec_hash(root: Path) -> str:
-    """sha256 over the clause files (names and bytes), so that two runs can tell whether they ran the same cases."""
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.yaml")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0")
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()

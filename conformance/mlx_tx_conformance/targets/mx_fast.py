@@ -14,11 +14,12 @@ from .mlx_target import FIGURES, MLXTarget
 from .posing import pose_as_mask, spelled_out
 
 NATIVE = frozenset({"scale", "mask", "causal", "sinks"})
-ROPE = frozenset({"x", "dims", "traditional", "base", "scale", "offset"})
+# Its two-pass decoding kernel keeps its partial outputs in the input dtype.
+PRECISION = {"float16": "split", "bfloat16": "split"}
 
 
 class MxFast(MLXTarget):
-    """``mx.fast.scaled_dot_product_attention`` and ``mx.fast.rope``.
+    """``mx.fast.scaled_dot_product_attention``.
 
     ``causal`` goes in as ``mask="causal"``; next to another mask, both become one array, as its users do. A bias is
     an additive mask. It takes no window, ALiBi, soft-cap, lengths, segments or query offset.
@@ -27,8 +28,9 @@ class MxFast(MLXTarget):
     def __init__(self, device: str = "cpu") -> None:
         super().__init__(
             "mx.fast",
-            Capabilities({"attention": NATIVE | {"bias"}, "rope": ROPE}, lse=False, figures=FIGURES),
+            Capabilities({"attention": NATIVE | {"bias"}}, lse=False, figures=FIGURES),
             device=device,
+            precision=PRECISION,
         )
 
     def supports(self, call: Call) -> str | None:
@@ -60,16 +62,6 @@ class MxFast(MLXTarget):
         return mx.fast.scaled_dot_product_attention(
             arrays["q"], arrays["k"], arrays["v"], scale=scale, mask=mask, **extra
         ), None
-
-    def other(self, op: str, arrays: Arrays, options: Mapping[str, Any]) -> Arrays:
-        import mlx.core as mx
-
-        if op != "rope":
-            raise Unsupported(f"no op {op}")
-        given = {"dims": arrays["x"].shape[-1], "traditional": False, "base": 10000.0, "scale": 1.0, "offset": 0}
-        given |= {name: value for name, value in options.items() if name in ROPE and value is not None}
-        given |= {name: arrays[name] for name in ("offset",) if name in arrays}
-        return {"out": mx.fast.rope(arrays["x"], given.pop("dims"), **given)}
 
     def reproduce(self, call: Call) -> Reproduction | None:
         if call.op != "attention":
