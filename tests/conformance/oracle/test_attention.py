@@ -134,10 +134,13 @@ def test_default_scale_is_the_float32_number():
 
 
 def test_alibi_true_means_the_published_slopes_in_float32():
-    case = Case("slopes", Dims(N_q=3, N_kv=1, T_q=4))
+    case = Case("slopes", Dims(N_q=12, N_kv=1, T_q=4))
     q, k, v = (case.arrays()[name] for name in "qkv")
-    published = np.float32([2**-4, 2**-8, 2**-2])
-    np.testing.assert_array_equal(attention(q, k, v, alibi=True).biased, attention(q, k, v, alibi=published).biased)
+    # Eight heads, then every second one of sixteen, whose slopes are odd powers of the root of 1/2: not exact.
+    published = [2.0**-e for e in range(1, 9)] + [2.0 ** -(e + 0.5) for e in range(4)]
+    biased = attention(q, k, v, alibi=True).biased
+    np.testing.assert_array_equal(biased, attention(q, k, v, alibi=np.float32(published)).biased)
+    assert not np.array_equal(biased, attention(q, k, v, alibi=published).biased)
     np.testing.assert_array_equal(attention(q, k, v, alibi=False).biased, attention(q, k, v).biased)
 
 

@@ -87,12 +87,14 @@ def test_rows_without_keys_send_back_nothing_whatever_their_cotangents(sinks):
         np.testing.assert_allclose(result[name], kept[name], rtol=1e-13, err_msg=name)
 
 
-def test_a_cotangent_of_an_infinite_lse_is_dropped():
+@pytest.mark.parametrize("sinks", [None, [-np.inf]], ids=["no-sinks", "sink-of-minus-infinity"])
+def test_a_cotangent_of_an_infinite_lse_is_dropped(sinks):
     ones = np.ones((1, 1, 2, 1))
-    d_lse = np.array([[[np.nan, 1.0]]])
-    result = attention_gradients(ones, ones, ones, np.zeros_like(ones), d_lse=d_lse, mask=np.array([[False], [True]]))
+    mask, d_lse = np.array([[False], [True]]), np.array([[[np.nan, 1.0]]])
+    result = attention_gradients(ones, ones, ones, np.zeros_like(ones), d_lse=d_lse, mask=mask, sinks=sinks)
     assert result["q"].ravel().tolist() == [0.0, 1.0]
     assert result["k"].ravel().tolist() == [0.5, 0.5]
+    assert sinks is None or result["sinks"].tolist() == [0.0]
 
 
 def test_keys_that_nobody_sees_get_zero_and_do_not_leak():
