@@ -34,9 +34,7 @@ class Context:
         the case asks for ran.
         """
         call = self.call if call is None else call
-        reason = self.target.supports(call)
-        if reason is not None:
-            raise Unsupported(reason)
+        self.require(call)
         kept = {name: array.copy() for name, array in call.arrays.items()}
         result = self.target.run(call)
         self.path = result.path or self.path
@@ -49,6 +47,15 @@ class Context:
         if self.case.path and self.case.path != result.path:
             raise Departure(f"path {self.case.path!r} was asked for and {result.path or 'an unnamed path'!r} ran")
         return result
+
+    def require(self, call: Call) -> None:
+        """Raise :class:`Unsupported` where the target does not do this, or only by another path than the case is about."""
+        reason = self.target.supports(call)
+        own = getattr(self.target, "path", None)
+        if reason is None and self.case.path and own not in (self.case.path, "auto"):
+            reason = f"the case is about the path {self.case.path}"
+        if reason is not None:
+            raise Unsupported(reason)
 
     def bounds(self, call: Call | None = None, input_error: Mapping[str, np.ndarray] | None = None) -> dict[str, Bound]:
         """The oracle's values and error bounds for a call, in the precision class that the target declares."""

@@ -28,9 +28,7 @@ def derivative(context: Context, kind: str) -> Outcome:
         call = replace(context.call, op="attention_vmap")
     else:
         call = _with_tangents(context, "attention_jvp" if kind == "forward" else "attention_hvp")
-    reason = context.target.supports(call)
-    if reason is not None:
-        raise Unsupported(reason)
+    context.require(call)
     try:
         result = context.target.run(call)
     except Unsupported:

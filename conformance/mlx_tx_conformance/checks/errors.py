@@ -11,9 +11,7 @@ from .registry import check
 @check
 def raises_(context: Context, type: str, names: str | list[str] | None = None) -> Outcome:  # noqa: A002 - the spec's word
     """The call is refused by an error of this type (or a subclass) whose message holds each of ``names``."""
-    reason = context.target.supports(context.call)
-    if reason is not None:
-        raise Unsupported(reason)
+    context.require(context.call)
     try:
         context.target.run(context.call)
     except Unsupported:

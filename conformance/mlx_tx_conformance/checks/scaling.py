@@ -113,11 +113,7 @@ def _measure(context: Context, figure: str, variable: str, size: int) -> float:
     if variable == "D":
         dims["D_v"] = size
     call = build_call(replace(context.case, dims=dims))
-    reason = context.target.supports(call)
-    if reason is not None:
-        from ..call import Unsupported
-
-        raise Unsupported(reason)
+    context.require(call)
     return float(context.target.figure(call, figure))
 
 
