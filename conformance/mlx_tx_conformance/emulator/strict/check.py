@@ -195,9 +195,20 @@ def inspect_source(
             for p in check_pointers(parsed.tree, {_MAIN: body, **translated}):
                 source, before = placed[p.file]
                 findings.append(source.report(p.rule, p.line - before, p.message, p.hint))
-        sizes[call or where] = sum(parsed.threadgroup_bytes.values())
+        if call:
+            sizes[call] = _bytes_of(call.partition("<")[0], parsed, placed)
     findings += [_too_large(main, label, size) for label, size in sizes.items() if size > MAX_THREADGROUP_BYTES]
     return Checked(tuple(unique(findings)), sizes)
+
+
+def _bytes_of(kernel: str, parsed: compiler.Parsed, placed: Mapping[str, tuple[Source, int]]) -> int:
+    """The bytes that the variables in one kernel's body take: clang also tells those of templates nobody called."""
+    lines: set[tuple[str, int]] = set()
+    for file, (source, _) in placed.items():
+        for function in source.structure.functions:
+            if function.name == kernel:
+                lines.update((file, token.line) for token in source.structure.tokens[slice(*function.body)])
+    return sum(size for v, size in parsed.threadgroup_bytes.items() if (v.file, v.line) in lines)
 
 
 def _included(text: str, folders: Sequence[Path], found: dict[Path, Source]) -> dict[Path, Source]:
@@ -241,8 +252,11 @@ def check_paths(paths: Iterable[str | Path], *, include_dirs: Sequence[str | Pat
         text = path.read_text(encoding="utf-8")
         source = read_source(text, str(path))
         if not source.structure.functions or unsupported:
-            body = read_source(text, str(path), body_of="" if source.structure.functions else path.stem)
-            findings[str(path)] = tuple(unique(word_rules(body, declared_names(body.tokens))))
+            alone = not source.structure.functions
+            body = read_source(text, str(path), body_of=path.stem if alone else "")
+            found = unique(word_rules(body, declared_names(body.tokens)))
+            # The helpers that a body calls are declared in a header nobody named.
+            findings[str(path)] = tuple(f for f in found if not (alone and f.rule == "name-unknown"))
             continue
         checked = inspect_source(text, where=str(path), include_dirs=[path.parent, *include_dirs])
         findings[str(path)] = checked.findings

@@ -13,9 +13,9 @@ MISSING = "the strict check needs libclang: pip install libclang (only its word 
 _FLAGS = (
     *("-x", "c++", "-std=c++17", "-nostdinc", "-nostdinc++", "--target=x86_64-linux-gnu", "-fsyntax-only"),
     *("-ferror-limit=0", "-ftemplate-backtrace-limit=0", "-Wno-everything", "-Wdeprecated-declarations"),
-    *("-Wdouble-promotion", "-Wimplicit-float-conversion", "-Wvla"),
+    *("-Wdouble-promotion", "-Wimplicit-float-conversion", "-Wvla", "-fno-lax-vector-conversions"),
 )
-_BYTES = re.compile(r"'threadgroup_bytes<(\d+)\w*, (\d+)>' is deprecated")
+_BYTES = re.compile(r"'threadgroup_bytes<(\d+)\w*, (\d+), (\d+)>' is deprecated")
 _SPACES = {1: "device", 2: "constant", 3: "threadgroup"}
 _CONVERTS = r"(?:cannot initialize|assigning to|cannot convert|is not allowed|conversion)"
 _ANY_SPACE = r"\b(?:device|constant|threadgroup)\b"
@@ -26,7 +26,7 @@ _RULES: Sequence[tuple[str, str]] = (
     ("half-bfloat", r"'(?:\w+' \(aka ')?(?:__bf16|bfloat)'.*'(?:\w+' \(aka ')?(?:_Float16|half)'"),
     ("half-bfloat", r"half and bfloat do not mix"),
     ("const-write", r"read-only|const-qualified|drops 'const'|to a constant|casts away qualifiers|is const"),
-    ("ambiguous-call", r"is ambiguous|deduced conflicting types"),
+    ("ambiguous-call", r"is ambiguous|deduced conflicting types|call to deleted function"),
     ("address-space", r"address space|incompatible operand types|distinct pointer types"),
     ("address-space", rf"{_CONVERTS}.*{_ANY_SPACE}.*[*&]"),
     ("address-space", rf"{_CONVERTS}.*[*&]'.*{_ANY_SPACE}"),
@@ -52,11 +52,20 @@ class Complaint:
 
 
 @dataclass(frozen=True)
+class ThreadgroupVariable:
+    """A variable in threadgroup memory: file as clang names it, line in the source, and its number in the file."""
+
+    file: str
+    line: int
+    number: int
+
+
+@dataclass(frozen=True)
 class Parsed:
     """A parsed source: complaints, the bytes of each threadgroup variable, and the tree."""
 
     complaints: tuple[Complaint, ...]
-    threadgroup_bytes: Mapping[tuple[str, int], int]
+    threadgroup_bytes: Mapping[ThreadgroupVariable, int]
     tree: Any
 
 
@@ -90,16 +99,25 @@ def parse(text: str, *, files_in_memory: Mapping[str, str] | None = None, includ
         flags = [*_FLAGS, f"-I{declarations}", *(f"-I{folder}" for folder in include_dirs)]
         unsaved = [("kernel.metal.cpp", text), *(files_in_memory or {}).items()]
         tree = index.parse("kernel.metal.cpp", args=flags, unsaved_files=unsaved)
-        complaints, sizes = [], {}
+        complaints: list[Complaint] = []
+        sizes: dict[ThreadgroupVariable, int] = {}
         for diagnostic in tree.diagnostics:
             place = diagnostic.location
             file = place.file.name if place.file else ""
             size = _BYTES.search(diagnostic.spelling)
             if size:
-                sizes[file, int(size.group(2))] = sizes.get((file, int(size.group(2))), 0) + int(size.group(1))
-            elif complaint := _complaint(diagnostic, file, place.line):
+                # Told once where the template is read and again where it is instantiated, if no size depends on it.
+                sizes[ThreadgroupVariable(file, int(size.group(2)), int(size.group(3)))] = int(size.group(1))
+            elif complaint := _complaint(diagnostic, *_outside(str(declarations), diagnostic)):
                 complaints.append(complaint)
     return Parsed(tuple(complaints), sizes, tree)
+
+
+def _outside(declarations: str, diagnostic: Any) -> tuple[str, int]:
+    """Where a diagnostic belongs: an assertion in the declarations to the first line that led there."""
+    places = [diagnostic.location, *(note.location for note in diagnostic.children)]
+    named = [(place.file.name, place.line) for place in places if place.file]
+    return next((place for place in named if not place[0].startswith(declarations)), named[0] if named else ("", 0))
 
 
 def _complaint(diagnostic: Any, file: str, line: int) -> Complaint | None:
@@ -112,6 +130,8 @@ def _complaint(diagnostic: Any, file: str, line: int) -> Complaint | None:
     ):
         return None
     notes = [plain(note.spelling) for note in diagnostic.children]
+    if _copies_across_spaces(said, notes):
+        return None
     rule = _error_rule(said, notes)
     candidate = next((n for n in notes if ("candidate" in n and "not viable" in n) or "ignored" in n), "")
     return Complaint(file, line, rule, f"{said} ({candidate})" if candidate else said)
@@ -123,15 +143,27 @@ def _warning_rule(option: str, said: str) -> str | None:
         return "variable-length-array"
     if "to 'double'" in said or "to 'long double'" in said:
         return "double-arithmetic"
+    if re.search(r"precision: .*__bf16.* to .*_Float16|precision: .*_Float16.* to .*__bf16", said):
+        return "half-bfloat"
     narrowed = re.search(r"loses floating-point precision: '.*' to '(.*)'", said)
     if narrowed and "__bf16" in narrowed.group(1):
         return "bfloat-narrowing"
     return None
 
 
+def _copies_across_spaces(said: str, notes: Sequence[str]) -> bool:
+    """A struct copied from one address space to another: MSL does it, clang's implicit copies see one space only."""
+    candidates = [note for note in notes if "candidate" in note]
+    return (
+        bool(re.search(r"no (?:matching constructor|viable overloaded '=')", said))
+        and all("implicit" in note for note in candidates)
+        and any("address space" in note for note in candidates)
+    )
+
+
 def _error_rule(said: str, notes: Sequence[str]) -> str:
     if re.search(r"no matching|no viable", said) and any(
-        re.search(rf"address space|{_ANY_SPACE}.*against|against.*{_ANY_SPACE}|qualifier", note) for note in notes
+        re.search(rf"address space|qualifier|(?:match|deduced type).*{_ANY_SPACE}", note) for note in notes
     ):
         return "address-space"
     if "no matching" in said and any("deduced conflicting types" in note for note in notes):

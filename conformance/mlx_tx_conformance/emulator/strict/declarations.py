@@ -15,11 +15,14 @@ _TYPE_WORDS = frozenset({"const", "volatile", "unsigned", "signed", "typename", 
 
 @dataclass(frozen=True)
 class ThreadgroupVariable:
-    """A declaration ``threadgroup T a[N], b[M];``: token index of the keyword, of the end, and the names."""
+    """A declaration ``threadgroup T a[N], b[M];``: token indices of the keyword and of the end, the type as written,
+    names and dimensions of the variables."""
 
     start: int
     end: int
+    kind: str
     names: tuple[str, ...]
+    dimensions: tuple[str, ...]
     initialised: bool
 
 
@@ -45,19 +48,23 @@ def _threadgroup_variable(tokens: Sequence[Token], i: int) -> ThreadgroupVariabl
     while end < len(tokens) and tokens[end].text not in (";", "}"):
         end = matching(tokens, end) + 1 if tokens[end].text in ("(", "[", "{") else end + 1
     declarators = split_commas(tokens[i + 1 : end])
-    names = []
-    for part in declarators:
-        name = _declared_name(part)
-        if name is None:
-            return None
-        names.append(name)
-    initialised = any(t.text in ("=", "{") for part in declarators for t in part)
-    return ThreadgroupVariable(i, end, tuple(names), initialised) if names else None
+    places = [_name_place(part) for part in declarators]
+    if not declarators or any(place is None for place in places):
+        return None
+    named = [(part, place) for part, place in zip(declarators, places, strict=True) if place is not None]
+    return ThreadgroupVariable(
+        i,
+        end,
+        _written(named[0][0][: named[0][1]]),
+        tuple(part[place].text for part, place in named),
+        tuple(_dimensions(part[place + 1 :]) for part, place in named),
+        any(t.text in ("=", "{") for part in declarators for t in part),
+    )
 
 
-def _declared_name(part: Sequence[Token]) -> str | None:
-    """The name a declarator gives, or None when it declares a pointer, a reference or a function."""
-    name, i = None, 0
+def _name_place(part: Sequence[Token]) -> int | None:
+    """Where a declarator's name stands, or None when it declares a pointer, a reference or a function."""
+    place, i = None, 0
     while i < len(part):
         text = part[i].text
         if text in ("*", "&", "&&", "("):
@@ -65,11 +72,23 @@ def _declared_name(part: Sequence[Token]) -> str | None:
         if text in ("=", "[", "{"):
             break
         if part[i].kind == "name" and text not in _TYPE_WORDS:
-            name = text
+            place = i
             if i + 1 < len(part) and part[i + 1].text == "<":
-                i = skip_angles(part, i + 1) - 1
+                i = max(skip_angles(part, i + 1) - 1, i)
         i += 1
-    return name
+    return place
+
+
+def _dimensions(rest: Sequence[Token]) -> str:
+    """``[N][M]`` after a name."""
+    end = 0
+    while end < len(rest) and rest[end].text == "[":
+        end = matching(rest, end) + 1
+    return _written(rest[:end])
+
+
+def _written(tokens: Sequence[Token]) -> str:
+    return " ".join(t.text for t in tokens)
 
 
 def threadgroup_rules(structure: Structure, report: Report) -> Iterator[Finding]:

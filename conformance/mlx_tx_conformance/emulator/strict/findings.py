@@ -97,7 +97,13 @@ class Report:
 
 
 def unique(findings: Iterable[Finding]) -> list[Finding]:
-    """Sorted findings, each said once: of those that differ in the instance only, the first instance's."""
+    """Sorted findings, each said once: of those that differ in the instance only, the first instance's.
+
+    Arithmetic in double on a line that says `double` is no second finding.
+    """
+    findings = list(findings)
+    said = {(f.where, f.line) for f in findings if f.rule == "double"}
+    findings = [f for f in findings if f.rule != "double-arithmetic" or (f.where, f.line) not in said]
     first: dict[tuple[str, int, str], str] = {}
     kept = {f for f in findings if first.setdefault((f.where, f.line, f.rule), f.instance) == f.instance}
     return sorted(kept)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import chain
 
 from ..signature import ATTRIBUTES, METAL_NAMES
 from .findings import Finding
-from .kernel import SHAPE_SUFFIXES, Instance, KernelSource, Variant, signature
+from .kernel import SHAPE_SUFFIXES, Instance, KernelInput, KernelOutput, KernelSource, Variant, signature
 from .names import load_names
 from .tokens import Token
 
@@ -34,11 +33,15 @@ def signature_rules(kernel: KernelSource, tokens: list[Token], report: Report) -
     yield from _instances(kernel, report)
 
 
+def _arguments(kernel: KernelSource) -> tuple[KernelInput | KernelOutput, ...]:
+    return (*kernel.inputs, *kernel.outputs)
+
+
 def _names(kernel: KernelSource, report: Report) -> Iterator[Finding]:
     if not re.fullmatch(r"\w+", kernel.name):
         yield report("kernel-name", 0, f"kernel name {kernel.name!r} is no identifier", "letters, digits, underscores")
     seen: set[str] = set()
-    for item in chain(kernel.inputs, kernel.outputs):
+    for item in _arguments(kernel):
         if not re.fullmatch(r"[A-Za-z_]\w*", item.name):
             yield report("kernel-name", 0, f"argument name {item.name!r} is no identifier")
         if item.name in seen:
@@ -83,7 +86,7 @@ def _instances(kernel: KernelSource, report: Report) -> Iterator[Finding]:
             if problem:
                 message = f"template argument {name}={value!r} {problem}"
                 yield report("template-value", 0, message, "pass it in a buffer", instance=instance.label)
-        for item in chain(kernel.inputs, kernel.outputs):
+        for item in _arguments(kernel):
             dtype = instance.template.get(item.dtype, item.dtype)
             if dtype not in METAL_NAMES:
                 message = f"`{item.name}` has dtype {dtype!r}, which MSL has not"

@@ -138,6 +138,8 @@ def _function(head: Sequence[Token], body: tuple[int, int], record: str) -> Func
             i = matching(head, i) + 1
         elif text == "<":
             i = max(skip_angles(head, i), i + 1)
+        elif text == "(" and name in ("if", "for", "while", "switch"):
+            return None
         elif text == "(" and name not in ("", "alignas", "decltype", "__attribute__"):
             close = matching(head, i)
             # NAME(...) in capitals with more of a head behind it is a macro.

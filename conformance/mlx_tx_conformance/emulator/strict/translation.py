@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import count
 
 from .declarations import threadgroup_variables
 from .structure import Structure
@@ -29,28 +30,33 @@ def translate(text: str, structure: Structure, tokens: Sequence[Token]) -> str:
         *_function_constant_edits(structure),
         *_threadgroup_slot_edits(tokens),
         *_array_parameter_edits(structure),
+        *_instantiation_edits(tokens),
     ]
     parts, at = [], 0
     clean = blank_comments(text)
     for start, end, new in sorted(edits):
+        if start < at:
+            continue  # within a declaration that was rewritten whole
         parts += [clean[at:start], new]
         at = end
     return "".join([*parts, clean[at:]])
 
 
 def _threadgroup_edits(structure: Structure) -> Iterator[Edit]:
-    """Threadgroup variables become static ones, each followed by a mark that reports its bytes."""
+    """Threadgroup variables become references, each followed by a mark that reports its bytes."""
     tokens = structure.tokens
+    numbers = count()
     for variable in threadgroup_variables(tokens):
-        keyword = tokens[variable.start]
-        if tokens[variable.start - 1].text != "static" or variable.start == 0:
-            yield keyword.start, keyword.start, "static "
-        if structure.scopes[variable.start] == "function" and variable.end < len(tokens):
-            end = tokens[variable.end].end
-            mark = "".join(
-                f" ::strict_check::threadgroup_bytes<sizeof({name}), {keyword.line}>();" for name in variable.names
-            )
-            yield end, end, mark
+        first, last = tokens[variable.start], tokens[variable.end - 1]
+        kind = f"threadgroup {variable.kind}"
+        declared = []
+        for name, size in zip(variable.names, variable.dimensions, strict=True):
+            declared.append(f"{kind} (&{name}){size} = *({kind} (*){size})0;")
+            if structure.scopes[variable.start] == "function":
+                mark = f"::strict_check::threadgroup_bytes<sizeof({name}), {first.line}, {next(numbers)}>();"
+                declared.append(mark)
+        lines = "\n" * (last.line - first.line)
+        yield first.start, last.end, f"{lines}{' '.join(declared)}"
 
 
 def _vector_edits(tokens: Sequence[Token]) -> Iterator[Edit]:
@@ -118,6 +124,16 @@ def _threadgroup_slot_edits(tokens: Sequence[Token]) -> Iterator[Edit]:
         if tokens[i].text == "threadgroup" and tokens[i - 1].text == tokens[i - 2].text == "[":
             close = matching(tokens, i - 2)
             yield tokens[i - 2].start, tokens[close].end, ""
+
+
+def _instantiation_edits(tokens: Sequence[Token]) -> Iterator[Edit]:
+    """Attributes of an explicit instantiation (``template [[host_name("f")]] [[kernel]] ...``) go."""
+    for i, token in enumerate(tokens):
+        at = i + 1
+        while token.text == "template" and at < len(tokens) and tokens[at].text == "[":
+            close = matching(tokens, at)
+            yield tokens[at].start, tokens[close].end, ""
+            at = close + 1
 
 
 def _array_parameter_edits(structure: Structure) -> Iterator[Edit]:

@@ -39,7 +39,7 @@ typedef __bf16 bfloat;
 // The check's own marks. A call of the first is put behind every threadgroup variable: its deprecation is reported
 // with the bytes that this instance gives the variable.
 namespace strict_check {
-template <size_t bytes, int line>
+template <size_t bytes, int line, int number>
 [[deprecated]] void threadgroup_bytes();
 
 template <class V>
@@ -207,6 +207,11 @@ MSL_BINARY(atan2) MSL_BINARY(copysign) MSL_BINARY(fmax) MSL_BINARY(fmin) MSL_BIN
 MSL_BINARY(divide) MSL_BINARY(fdim) MSL_BINARY(nextafter) MSL_BINARY(powr)
 MSL_BINARY(max) MSL_INTEGERS(MSL_BINARY_ON, max)
 MSL_BINARY(min) MSL_INTEGERS(MSL_BINARY_ON, min)
+// Where two operands of three agree, overloading would convert the third in silence.
+#define MSL_ONE_TYPE(name)                                                                                \
+  template <class A, class B, class C, class = enable_if_t<!(__is_same(A, B) && __is_same(B, C))>>        \
+  void name(A, B, C) = delete;
+MSL_ONE_TYPE(fma) MSL_ONE_TYPE(clamp)
 MSL_TERNARY(fma) MSL_TERNARY(fmax3) MSL_TERNARY(fmin3) MSL_TERNARY(fmedian3)
 MSL_TERNARY(clamp) MSL_INTEGERS(MSL_TERNARY_ON, clamp)
 MSL_TERNARY(max3) MSL_INTEGERS(MSL_TERNARY_ON, max3)

@@ -9,8 +9,7 @@ typedef bfloat bfloat16_t;
 typedef half float16_t;
 #define MTL_CONST constant
 #define MLX_MTL_PRAGMA_UNROLL _Pragma("clang loop unroll(full)")
-#define instantiate_kernel(name, func, ...) \
-  template [[host_name(name)]] [[kernel]] decltype(func<__VA_ARGS__>) func<__VA_ARGS__>;
+#define instantiate_kernel(name, func, ...) template decltype(func<__VA_ARGS__>) func<__VA_ARGS__>;
 
 constexpr constant int MAX_REDUCE_SPECIALIZED_DIMS = 4, REDUCE_N_READS = 4, REDUCE_N_WRITES = 4, SOFTMAX_N_READS = 4,
                        RMS_N_READS = 4, RMS_LOOPED_LIMIT = 4096, CROSS_ENTROPY_N_READS = 4;
@@ -18,6 +17,8 @@ constexpr constant int MAX_REDUCE_SPECIALIZED_DIMS = 4, REDUCE_N_READS = 4, REDU
 template <class T>
 struct complex_t {
   T real, imag;
+  complex_t() = default;
+  constexpr complex_t(T re, T im) : real(re), imag(im) {}
 };
 typedef complex_t<float> complex64_t;
 
