@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from mlx_tx_conformance.oracle.attention import attention
 from mlx_tx_conformance.oracle.gradients import attention_gradients, sech2
-from mlx_tx_conformance.oracle.positions import alibi_slopes, rope, sinusoidal
+from mlx_tx_conformance.oracle.positions import alibi_slopes, rope
 from mlx_tx_conformance.oracle.softmax import log_sum_exp, softmax
 
 from tests.conformance.oracle.cases import CASES, IDS, Case, Dims
@@ -142,13 +142,3 @@ def test_rope(offset, dims, traditional):
             allowed = abs(turned) * UNIT * (8 + 16 * angle)
             assert abs(got[0, t, first] - turned.real) <= allowed
             assert abs(got[0, t, second] - turned.imag) <= allowed
-
-
-@pytest.mark.parametrize("position", [0, 1, 511, 10**6])
-def test_sinusoidal(position):
-    table = sinusoidal(position, 6)
-    for r in range(3):
-        angle = position / mpmath.mpf(10000) ** (mpmath.mpf(2 * r) / 6)
-        allowed = UNIT * (8 + 16 * angle)
-        assert abs(table[2 * r] - mpmath.sin(angle)) <= allowed
-        assert abs(table[2 * r + 1] - mpmath.cos(angle)) <= allowed

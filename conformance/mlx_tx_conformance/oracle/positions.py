@@ -1,8 +1,8 @@
-"""Position signals in float64: rotary embedding, ALiBi, sinusoidal.
+"""Position signals inside attention, in float64: rotary embedding and ALiBi.
 
 Sources: RoPE: Su et al. 2021, "RoFormer", section 3.2.2 and equation 34 (interleaved pairs); the half-split pairing is
 that of GPT-NeoX. ALiBi: Press et al. 2022, "Train Short, Test Long", section 3, and the authors' recipe for head
-counts that are not a power of two. Sinusoidal: Vaswani et al. 2017, section 3.5.
+counts that are not a power of two.
 """
 
 from __future__ import annotations
@@ -99,15 +99,3 @@ def alibi_bias(slopes: ArrayLike, T_q: int, T_kv: int, q_offset: int | Int | Non
     per_head = np.atleast_2d(np.asarray(slopes).astype(np.float64))
     distance = np.abs(masks.query_positions(T_q, T_kv, q_offset)[:, None, :, None] - np.arange(T_kv))
     return -per_head[:, :, None, None] * distance
-
-
-def sinusoidal(positions: ArrayLike, d_model: int, base: float = 10000.0) -> Float64:
-    """The fixed table of the 2017 paper at ``positions`` [...]; returns [..., d_model] (POS-1).
-
-    Channel 2r is sin(p / base^(2r / d_model)), channel 2r + 1 the cosine. ``d_model`` must be even.
-    """
-    if d_model < 2 or d_model % 2:
-        raise ValueError(f"[sinusoidal] d_model must be even and >= 2; got {d_model}")
-    at = np.asarray(positions).astype(np.float64)[..., None]
-    angles = at / base ** (np.arange(0, d_model, 2) / d_model)
-    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(*at.shape[:-1], d_model)

@@ -1,4 +1,4 @@
-"""Rotary embedding, ALiBi and sinusoids against complex numbers, published values and hand calculation."""
+"""Rotary embedding and ALiBi against complex numbers, published values and hand calculation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from mlx_tx_conformance.oracle.positions import alibi_bias, alibi_slopes, rope, rope_frequencies, rotate, sinusoidal
+from mlx_tx_conformance.oracle.positions import alibi_bias, alibi_slopes, rope, rope_frequencies, rotate
 
 
 def naive_rope(x, *, offset=0, base=10000.0, dims=None, traditional=False, scale=1.0):
@@ -149,16 +149,3 @@ def test_alibi_bias_is_linear_in_the_distance():
 
 def test_alibi_bias_of_each_batch_row():
     assert alibi_bias([[1.0], [2.0]], 1, 2, np.array([0, 3])).tolist() == [[[[0, -1]]], [[[-6, -4]]]]
-
-
-def test_sinusoidal_by_hand():
-    table = sinusoidal([0, 1, 10**6], 4)
-    expected = [f(p / w) for p in (0, 1, 10**6) for w in (1.0, 100.0) for f in (math.sin, math.cos)]
-    np.testing.assert_allclose(table.ravel(), expected, rtol=1e-12)
-    assert sinusoidal(7, 2).shape == (2,)
-
-
-@pytest.mark.parametrize("d_model", [0, 3])
-def test_sinusoidal_refuses_odd_widths(d_model):
-    with pytest.raises(ValueError, match=rf"\[sinusoidal\] d_model must be even and >= 2; got {d_model}"):
-        sinusoidal([0], d_model)
