@@ -99,7 +99,19 @@ def _library(text: str, headers: Headers, variant: Variant, kernel: str, root: P
         # Undefined symbols are the runtime's and, in checked builds, the hooks': the worker has them loaded.
         flags = [flag for flag in variant.flags(cxx) if flag != "-fsanitize=thread"]
         object_file = made.with_suffix(".o")
-        cxx.run([*variant.flags(cxx), *headers.search(), "-include", str(prelude), "-c", str(source), "-o", str(object_file)], kernel)
+        cxx.run(
+            [
+                *variant.flags(cxx),
+                *headers.search(),
+                "-include",
+                str(prelude),
+                "-c",
+                str(source),
+                "-o",
+                str(object_file),
+            ],
+            kernel,
+        )
         cxx.run([*flags, "-shared", str(object_file), "-o", str(made)], kernel)
 
     return toolchain.publish(target, build)
@@ -120,7 +132,11 @@ def source_line(library: Path, pc: int, files: tuple[str, ...]) -> tuple[str, in
     try:
         # The hook's return address is the instruction after the call.
         done = subprocess.run(
-            ["addr2line", "-i", "-e", str(library), hex(pc - 1)], capture_output=True, text=True, check=False, timeout=20
+            ["addr2line", "-i", "-e", str(library), hex(pc - 1)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=20,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -102,10 +102,18 @@ def _output_memory(name: str, shape: tuple[int, ...], dtype: str, init_value: fl
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled(source: Source, inputs: tuple[Argument, ...], launch: Shape, variant: Variant) -> tuple[Compiled, Signature]:
+def _compiled(
+    source: Source, inputs: tuple[Argument, ...], launch: Shape, variant: Variant
+) -> tuple[Compiled, Signature]:
     """``launch`` counts by its dtypes and template only: callers leave the rest at a fixed value."""
     signature = generate(
-        source.name, source.source, inputs, source.output_names, launch.output_dtypes, launch.template, source.atomic_outputs
+        source.name,
+        source.source,
+        inputs,
+        source.output_names,
+        launch.output_dtypes,
+        launch.template,
+        source.atomic_outputs,
     )
     header_file, body_file = f"{source.name}.header.metal", f"{source.name}.metal"
     text = "".join(
@@ -147,7 +155,10 @@ def run(
     results = [
         data.view(NUMPY_DTYPES[dtype]).reshape(shape)
         for data, shape, dtype in zip(
-            outcome.outputs[len(memories) - len(source.output_names) :], launch.output_shapes, launch.output_dtypes, strict=True
+            outcome.outputs[len(memories) - len(source.output_names) :],
+            launch.output_shapes,
+            launch.output_dtypes,
+            strict=True,
         )
         if data is not None
     ]

@@ -78,5 +78,7 @@ def parse_parameters(source: str, function: str) -> tuple[Parameter, ...]:
         elif attribute:
             parameters.append(Parameter("attribute", what=attribute.group(1), type=declaration.split()[0]))
         else:
-            raise KernelError("compile", f"parameter {part.strip()!r} has neither buffer nor attribute", kernel=function)
+            raise KernelError(
+                "compile", f"parameter {part.strip()!r} has neither buffer nor attribute", kernel=function
+            )
     return tuple(parameters)

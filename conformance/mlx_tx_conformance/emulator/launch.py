@@ -87,7 +87,9 @@ def _fault(record: Mapping[str, Any], compiled: Compiled, memories: Sequence[Mem
 
 def _check(compiled: Compiled, memories: Sequence[Memory], grid: Sequence[int], threadgroup: Sequence[int]) -> None:
     if len(memories) > MAX_SLOTS:
-        raise KernelError("compile", f"{len(memories)} buffers; a Metal kernel takes at most {MAX_SLOTS}", compiled.name)
+        raise KernelError(
+            "compile", f"{len(memories)} buffers; a Metal kernel takes at most {MAX_SLOTS}", compiled.name
+        )
     for name, extent in (("grid", grid), ("threadgroup", threadgroup)):
         if len(extent) != 3 or any(not 1 <= n < 1 << 32 for n in extent):
             raise KernelError("threads", f"{name} must be three positive numbers; got {tuple(extent)}", compiled.name)

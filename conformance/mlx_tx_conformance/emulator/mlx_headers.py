@@ -47,7 +47,16 @@ def wheel_root(version: str | None = None) -> Path:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fetching-", dir=target.parent) as aside:
-        command = [sys.executable, "-m", "pip", "download", f"mlx-metal=={version}", "--no-deps", "--platform", _PLATFORM]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            f"mlx-metal=={version}",
+            "--no-deps",
+            "--platform",
+            _PLATFORM,
+        ]
         command += ["--only-binary=:all:", "--dest", aside, "--quiet", "--disable-pip-version-check"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         wheels = list(Path(aside).glob("*.whl"))
@@ -82,7 +91,9 @@ def _rewritten(root: Path, cache: Path) -> Path:
             # Guards, not #pragma once: these headers are precompiled.
             guard = "MLX_TX_" + "".join(c if c.isalnum() else "_" for c in str(header.relative_to(root))).upper()
             text = to_cpp(header.read_text(encoding="utf-8")).replace("#pragma once", "", 1)
-            copy.write_text(f'#ifndef {guard}\n#define {guard}\n#line 1 "{header.name}"\n{text}\n#endif\n', encoding="utf-8")
+            copy.write_text(
+                f'#ifndef {guard}\n#define {guard}\n#line 1 "{header.name}"\n{text}\n#endif\n', encoding="utf-8"
+            )
         shutil.copytree(toolchain.OVERLAY, made, dirs_exist_ok=True)
         try:
             made.rename(target)

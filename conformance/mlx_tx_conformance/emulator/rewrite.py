@@ -1,7 +1,8 @@
 """Mechanical changes that turn Metal source into C++: each keeps every line where it is.
 
 What the headers in ``include/`` cannot do by themselves: `threadgroup` variables of a kernel body, literals without
-suffix (float in MSL, double in C++), literals with MSL's own suffixes, swizzles, and function constants.
+suffix (float in MSL, double in C++), literals with MSL's own suffixes, swizzles, function constants, and member
+specialisations.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ _THREADGROUP_VARIABLE = re.compile(
     rf"((?:{_DECLARATOR}\s*,\s*)*{_DECLARATOR})\s*;"
 )
 _THREADGROUP_SLOT = re.compile(r"\[\[\s*threadgroup\s*\(\s*\d+\s*\)\s*\]\]")
-_FLOAT_LITERAL = re.compile(
-    r"(?<![\w.])((?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)(bf|[fFhH])?(?![\w.])"
-)
+_FLOAT_LITERAL = re.compile(r"(?<![\w.])((?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)(bf|[fFhH])?(?![\w.])")
 _INT_HALF_LITERAL = re.compile(r"(?<![\w.])(\d+)(bf|h)(?!\w)")
 _SWIZZLE = re.compile(r"\.\s*(?:([xyzw]{2,4})|([rgba]{3,4}))\b(?!\s*\()")
+# Indented, so inside a class, where GCC before 14 has no specialisations: an overload without template serves as well.
+_MEMBER_SPECIALISATION = re.compile(r"^([ \t]+)template[ \t]*<[ \t]*>(?![\s\\]*(?:struct|class)\b)", re.M)
 _FUNCTION_CONSTANT = re.compile(r"\bconstant\s+(\w+)\s+(\w+)\s*\[\[\s*function_constant\(\s*(\d+)\s*\)\s*\]\]\s*;")
 
 
@@ -71,6 +72,7 @@ def to_cpp(source: str) -> str:
     text = _THREADGROUP_SLOT.sub("", text)
     text = _FUNCTION_CONSTANT.sub(r"\1 \2;", text)  # a plain global, set by name before the launch
     text = _THREADGROUP_VARIABLE.sub(_threadgroup_variables, text)
+    text = _MEMBER_SPECIALISATION.sub(r"\1", text)
     text = _FLOAT_LITERAL.sub(_float_literal, text)
     text = _INT_HALF_LITERAL.sub(_int_half_literal, text)
     return _SWIZZLE.sub(_swizzle, text)

@@ -100,7 +100,13 @@ def machine_flags() -> tuple[str, ...]:
     machine = platform.machine().lower()
     if machine in ("x86_64", "amd64"):
         try:
-            flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("flags")[2].split("\n")[0].split()
+            flags = (
+                Path("/proc/cpuinfo")
+                .read_text(encoding="utf-8", errors="replace")
+                .partition("flags")[2]
+                .split("\n")[0]
+                .split()
+            )
         except OSError:
             flags = []
         return ("-march=x86-64-v3",) if {"avx2", "fma", "f16c", "bmi2"} <= set(flags) else ("-march=x86-64",)
@@ -119,7 +125,16 @@ def tree_digest(*roots: Path) -> str:
 def runtime_library() -> Path:
     """The runtime, built on first use."""
     cxx = compiler()
-    flags = ["-std=c++20", "-O3", "-fPIC", "-shared", "-fvisibility=default", "-ffp-contract=off", "-w", *machine_flags()]
+    flags = [
+        "-std=c++20",
+        "-O3",
+        "-fPIC",
+        "-shared",
+        "-fvisibility=default",
+        "-ffp-contract=off",
+        "-w",
+        *machine_flags(),
+    ]
     key = digest([tree_digest(RUNTIME), " ".join(flags), cxx.version])
     sources = sorted(str(path) for path in RUNTIME.glob("*.cpp"))
 

@@ -97,7 +97,14 @@ class Arena:
         libc = ctypes.CDLL(None, use_errno=True)
         self._mmap = libc.mmap
         self._mmap.restype = ctypes.c_void_p
-        self._mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+        self._mmap.argtypes = [
+            ctypes.c_void_p,
+            ctypes.c_size_t,
+            ctypes.c_int,
+            ctypes.c_int,
+            ctypes.c_int,
+            ctypes.c_long,
+        ]
         no_reserve = getattr(mmap, "MAP_NORESERVE", 0x4000)
         self.reach = REACH
         while True:

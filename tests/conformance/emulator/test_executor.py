@@ -5,10 +5,10 @@ from __future__ import annotations
 import mlx.core as mx
 import numpy as np
 import pytest
-
-from mlx_tx.kernels import Kernel, current_executor, kernels_available
 from mlx_tx_conformance import emulator
 from mlx_tx_conformance.emulator import KernelError
+
+from mlx_tx.kernels import Kernel, current_executor, kernels_available
 
 SCALE_AND_ADD = Kernel(
     "scale_and_add",
@@ -58,7 +58,9 @@ def test_strided_inputs_are_copied_or_handed_over_as_they_lie() -> None:
     for contiguous, step in ((True, "1"), (False, "x_strides[0]")):
         kernel = Kernel("column", ("x",), ("out",), body.format(step=step), ensure_row_contiguous=contiguous)
         with emulator.device(checked=True):
-            out = kernel([column], output_shapes=[(12,)], output_dtypes=[mx.bfloat16], grid=(12, 1, 1), threadgroup=(4, 1, 1))[0]
+            out = kernel(
+                [column], output_shapes=[(12,)], output_dtypes=[mx.bfloat16], grid=(12, 1, 1), threadgroup=(4, 1, 1)
+            )[0]
         assert out.tolist() == [float(n) for n in range(1, 24, 2)]
 
 
@@ -107,13 +109,20 @@ def test_counts_add_up_by_kernel() -> None:
 
 def test_wrong_numbers_of_arrays_are_named() -> None:
     with emulator.device(), pytest.raises(ValueError, match=r"inputs must have 3 entries; got 1"):
-        SCALE_AND_ADD([mx.ones(4)], output_shapes=[(4,)], output_dtypes=[mx.float32], grid=(4, 1, 1), threadgroup=(4, 1, 1))
+        SCALE_AND_ADD(
+            [mx.ones(4)], output_shapes=[(4,)], output_dtypes=[mx.float32], grid=(4, 1, 1), threadgroup=(4, 1, 1)
+        )
 
 
 def test_initial_values_and_python_scalars() -> None:
     kernel = Kernel("sparse", ("flag", "n"), ("out",), "if (flag && thread_position_in_grid.x == 0) out[0] = n;")
     with emulator.device(checked=True):
         out = kernel(
-            [True, 3], output_shapes=[(4,)], output_dtypes=[mx.int32], grid=(4, 1, 1), threadgroup=(4, 1, 1), init_value=7
+            [True, 3],
+            output_shapes=[(4,)],
+            output_dtypes=[mx.int32],
+            grid=(4, 1, 1),
+            threadgroup=(4, 1, 1),
+            init_value=7,
         )[0]
     assert np.array(out).tolist() == [3, 7, 7, 7]

@@ -39,7 +39,19 @@ constexpr complex_t<T> operator*(complex_t<T> a, complex_t<T> b) {
   return {a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real};
 }
 template <typename T>
+constexpr complex_t<T> operator/(complex_t<T> a, complex_t<T> b) {
+  T norm = b.real * b.real + b.imag * b.imag;
+  return {(a.real * b.real + a.imag * b.imag) / norm, (a.imag * b.real - a.real * b.imag) / norm};
+}
+template <typename T>
+complex_t<T> operator%(complex_t<T> a, complex_t<T> b) {
+  complex_t<T> times = a / b;
+  return a - complex_t<T>(metal::floor(times.real), metal::floor(times.imag)) * b;
+}
+template <typename T>
 constexpr bool operator==(complex_t<T> a, complex_t<T> b) { return a.real == b.real && a.imag == b.imag; }
+template <typename T>
+constexpr bool operator!=(complex_t<T> a, complex_t<T> b) { return !(a == b); }
 template <typename T>
 constexpr bool operator<(complex_t<T> a, complex_t<T> b) { return a.real < b.real || (a.real == b.real && a.imag < b.imag); }
 template <typename T>
