@@ -13,6 +13,7 @@ from ..bounds import bound_call
 from ..call import Call, Target, Unsupported
 from ..outcome import Outcome
 from ..runner.select import SelectionError
+from ..runner.worker import judge
 from .snippet import make_snippet
 from .stages import Finding, guilty_rules, probe, reduced, worst_of
 
@@ -84,7 +85,7 @@ def explain(
 
         check = run_case
     posed = replace(case, seed=case.seed + seed) if seed else case
-    outcome = check(posed, target)
+    outcome = judge(check, posed, target)
     if outcome.verdict == "unsupported":
         return Explanation(
             case.id, target.name, outcome, "The target does not do this, so there is nothing to take apart."

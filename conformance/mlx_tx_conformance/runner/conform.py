@@ -123,7 +123,7 @@ class _Session:
 
     def so_far(self, truncated: tuple[str, ...]) -> Run:
         seconds = time.perf_counter() - self.started
-        return Run((self.header,), tuple(in_order(self.rows)), truncated, seconds)
+        return Run((self.header,), tuple(in_order(self.rows, self.plan.targets)), truncated, seconds)
 
     def _ready(self, facts: Mapping[str, Any]) -> None:
         self.header = {

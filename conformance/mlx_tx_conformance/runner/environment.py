@@ -16,15 +16,21 @@ class DeviceError(ValueError):
 
 
 def preload_blas() -> str:
-    """Load an OpenBLAS before MLX, where there is one, and say what MLX will multiply with."""
+    """Load an OpenBLAS before MLX, where there is one, and say what MLX multiplies with on the CPU.
+
+    Raises DeviceError where the environment asks for a library that does not serve.
+    """
+    if sys.platform == "darwin":
+        return "Accelerate"
     if "mlx.core" in sys.modules:
-        return "as loaded by the process"
+        return "as the process has it"
+    from mlx_tx import openblas
+
     try:
-        from mlx_tx import openblas
-    except ImportError:
-        return "MLX's own"
-    found = openblas.preload()
-    return str(found) if found else "MLX's own"
+        found = openblas.preload()
+    except (OSError, ValueError) as error:
+        raise DeviceError(str(error)) from error
+    return f"OpenBLAS ({found})" if found else "MLX's own"
 
 
 def choose_device(wanted: str) -> str:

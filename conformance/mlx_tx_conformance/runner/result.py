@@ -73,6 +73,7 @@ def run_of(journals: Sequence[Journal]) -> Run:
                 )
             seen[place] = journal
             rows.append(merged)
+    targets = [target for journal in journals for target in journal.header.get("targets", ())]
     truncated = tuple(f"{journal.path}: {journal.truncated}" for journal in journals if journal.truncated)
     seconds = sum(float((journal.footer or {}).get("seconds", 0.0)) for journal in journals)
-    return Run(tuple(journal.header for journal in journals), tuple(in_order(rows)), truncated, seconds)
+    return Run(tuple(journal.header for journal in journals), tuple(in_order(rows, targets)), truncated, seconds)

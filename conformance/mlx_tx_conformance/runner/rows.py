@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,9 +38,14 @@ def key(row: Mapping[str, Any]) -> tuple[str, str, str]:
     return (row["case"], row["target"], row["device"])
 
 
-def in_order(rows: Iterable[Row]) -> list[Row]:
+def in_order(rows: Iterable[Row], targets: Sequence[str] = ()) -> list[Row]:
     """Rows as a report lists them: by the case's place in the spec, then by target; never by who finished first."""
-    return sorted(rows, key=lambda row: (row["order"], row["case"], row["target"], row["device"]))
+    place = {target: number for number, target in enumerate(targets)}
+
+    def position(row: Row) -> tuple[int, str, int, str, str]:
+        return (row["order"], row["case"], place.get(row["target"], len(place)), row["target"], row["device"])
+
+    return sorted(rows, key=position)
 
 
 def count_verdicts(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:

@@ -45,20 +45,28 @@ class Task:
     case: Any
 
 
-def run_task(
-    check: Callable[[Any, Any], Outcome], case: Any, target: Any, *, order: int, seed: int = 0, name: str | None = None
-) -> Row:
-    """Run one case; whatever goes wrong becomes a verdict."""
-    started = time.perf_counter()
-    posed = replace(case, seed=(case.seed or 0) + seed) if seed else case
+def judge(check: Callable[[Any, Any], Outcome], case: Any, target: Any) -> Outcome:
+    """The outcome of one case; whatever goes wrong becomes a verdict, and so does a path that the target is not."""
+    refusal = getattr(target, "path_refusal", None)
+    reason = refusal(case.path) if case.path and refusal is not None else None
+    if reason is not None:
+        return Outcome("unsupported", reason)
     try:
-        outcome = check(posed, target)
-    except Unsupported as reason:
-        outcome = Outcome("unsupported", str(reason))
+        return check(case, target)
+    except Unsupported as unsupported:
+        return Outcome("unsupported", str(unsupported))
     except Exception as error:
         lines = traceback.format_exc().splitlines()[-12:]
         message = f"the check itself failed: {type(error).__name__}: {error}"
-        outcome = Outcome("error", message, details={"traceback": lines})
+        return Outcome("error", message, details={"traceback": lines})
+
+
+def run_task(
+    check: Callable[[Any, Any], Outcome], case: Any, target: Any, *, order: int, seed: int = 0, name: str | None = None
+) -> Row:
+    """Run one case and make its row; ``seed`` draws the random inputs anew."""
+    started = time.perf_counter()
+    outcome = judge(check, replace(case, seed=case.seed + seed) if seed else case, target)
     seconds = time.perf_counter() - started
     return make_row(case, name or target.name, target.device, outcome, order=order, seconds=seconds)
 

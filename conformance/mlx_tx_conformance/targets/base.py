@@ -112,6 +112,10 @@ class BaseTarget:
         """``None``, or the reason why this call is outside the declared capabilities."""
         return self.capabilities.refusal(call)
 
+    def path_refusal(self, path: str) -> str | None:
+        """Why a case that asks for a path is not for this target, or ``None``."""
+        return f"no path {path}"
+
     def run(self, call: Call) -> Result:
         """Run a call. Raises Unsupported outside the capabilities, and whatever the implementation raises."""
         raise NotImplementedError

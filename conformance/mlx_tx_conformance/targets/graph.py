@@ -9,7 +9,8 @@ an input to an output, data movement included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -26,6 +27,7 @@ FREE = frozenset(
 )
 # fmt: on
 REDUCTIONS = frozenset({"Reduce", "Scan", "ArgReduce", "LogSumExp", "Sort", "Partition", "ArgSort", "ArgPartition"})
+PRODUCTS = frozenset({"Matmul", "AddMM", "BlockMaskedMM", "GatherMM"})
 # Operations whose cost the graph does not tell.
 OPAQUE = frozenset({"CustomKernel", "CustomFunction", "Load"})
 SOFTMAX_OPS = 4
@@ -51,6 +53,10 @@ class Graph:
         """Floating-point operations. Raises ValueError where the graph holds an operation it cannot see into."""
         return sum(flops_of(node) for node in self.nodes)
 
+    def matmul_flops(self) -> int:
+        """Those of products alone."""
+        return sum(flops_of(node) for node in self.nodes if node.name in PRODUCTS)
+
     def depth(self) -> int:
         """Operations on the longest path to any output."""
         level: dict[str, int] = {}
@@ -66,7 +72,10 @@ class Graph:
 
 
 def export(function: Callable[..., Any], arrays: Sequence[Any]) -> Graph:
-    """The graph of ``function(*arrays)``; the function returns an array or a list of arrays."""
+    """The graph of ``function(*arrays)``; the function returns an array or a list of arrays.
+
+    Raises ValueError where MLX cannot export an operation.
+    """
     import mlx.core as mx
 
     nodes: list[Node] = []
@@ -78,8 +87,20 @@ def export(function: Callable[..., Any], arrays: Sequence[Any]) -> Graph:
         elif entry["type"] == "outputs":
             outputs.extend(name for name, *_ in entry["outputs"])
 
-    mx.export_function(collect, function, *arrays)
+    with _without_contiguous(mx):
+        mx.export_function(collect, function, *arrays)
     return Graph(tuple(nodes), tuple(outputs))
+
+
+@contextmanager
+def _without_contiguous(mx: Any) -> Iterator[None]:
+    """While a graph is traced, ``mx.contiguous`` gives its argument back: it costs nothing and MLX cannot export it."""
+    original = mx.contiguous
+    mx.contiguous = lambda array, *_, **__: array
+    try:
+        yield
+    finally:
+        mx.contiguous = original
 
 
 def flops_of(node: Node) -> int:
@@ -89,7 +110,7 @@ def flops_of(node: Node) -> int:
         return 0
     if node.name in OPAQUE:
         raise ValueError(f"the graph holds {node.name}, whose operations it does not tell")
-    if node.name in ("Matmul", "AddMM", "BlockMaskedMM", "GatherMM"):
+    if node.name in PRODUCTS:
         inner = node.inputs[0][1][-1]
         return 2 * result * inner + (result if node.name == "AddMM" else 0)
     if node.name == "Softmax":

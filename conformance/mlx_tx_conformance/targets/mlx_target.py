@@ -17,7 +17,8 @@ from .derive import DERIVED, Arrays, Function, compiled
 from .graph import export
 from .layouts import Placed, place
 
-FIGURES = frozenset({"peak_bytes", "flops", "depth", "seconds"})
+FIGURES = frozenset({"peak_bytes", "flops", "matmul_flops", "depth", "seconds"})
+MEASURED_RUNS = 3
 TIMED_RUNS = 5
 
 
@@ -79,13 +80,14 @@ class MLXTarget(BaseTarget):
             if figure == "seconds":
                 return _seconds(function, arrays)
             names = list(arrays)
-            graph = export(
-                lambda *values: list(function(dict(zip(names, values, strict=True))).values()), list(arrays.values())
-            )
-        try:
-            return float(graph.flops() if figure == "flops" else graph.depth())
-        except ValueError as error:
-            raise Unsupported(str(error)) from error
+            try:
+                graph = export(
+                    lambda *values: list(function(dict(zip(names, values, strict=True))).values()),
+                    list(arrays.values()),
+                )
+                return float(getattr(graph, figure)())
+            except ValueError as error:
+                raise Unsupported(f"no {figure}: {error}") from error
 
     def _function(self, call: Call) -> Function:
         options = {name: native(value) for name, value in call.options.items() if name != "compiled"}
@@ -115,18 +117,25 @@ def _changed(placed: Placed, original: np.ndarray) -> bool:
 
 
 def _peak_bytes(function: Function, arrays: Arrays) -> int:
-    """Bytes that the call holds at its peak beyond its inputs (live before) and its results."""
+    """Bytes that the call holds at its peak beyond its inputs (live before) and its results.
+
+    The median of several runs: a device that keeps up with the host frees some arrays before others are made. What is
+    live before is the least: a stream may let go of the last run's temporaries after it has reported that run as done.
+    """
     import mlx.core as mx
 
-    mx.eval(function(arrays))  # the first run may compile or cache something that belongs to no single call
-    mx.synchronize()
-    mx.clear_cache()
-    before = mx.get_active_memory()
-    mx.reset_peak_memory()
-    results = function(arrays)
-    mx.eval(results)
-    mx.synchronize()
-    return max(0, mx.get_peak_memory() - before - sum(array.nbytes for array in results.values()))
+    before, peaks = [], []
+    for _ in range(MEASURED_RUNS):
+        mx.synchronize()
+        mx.clear_cache()
+        before.append(mx.get_active_memory())
+        mx.reset_peak_memory()
+        results = function(arrays)
+        mx.eval(results)
+        mx.synchronize()
+        peaks.append(mx.get_peak_memory() - sum(array.nbytes for array in results.values()))
+        del results
+    return max(0, int(statistics.median(peaks)) - min(before))
 
 
 def _seconds(function: Function, arrays: Arrays) -> float:

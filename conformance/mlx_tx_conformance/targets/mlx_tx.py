@@ -8,16 +8,25 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..call import Call
-from .base import Capabilities, Reproduction, TargetError, keyword_text
+from . import mlx_tx_layer
+from .arrays import to_mlx
+from .base import ATTENTION_OPS, Capabilities, Reproduction, TargetError, keyword_text
 from .derive import Arrays
-from .mlx_target import FIGURES, MLXTarget
+from .mlx_target import FIGURES, MLXTarget, native
 
 PATHS = ("composed", "blockwise", "mlx", "fused", "auto")
 # What plain `mlx_tx` means: the paths that run on every device.
 PORTABLE_PATHS = ("composed", "blockwise")
 # Arguments of the public function that a call never gives as such.
 NOT_ARGUMENTS = frozenset({"q", "k", "v", "return_lse", "stream"})
-OTHER_OPS = ("rope", "alibi_slopes", "softmax", "attention_layer")
+OTHER_OPS = ("rope", "alibi_slopes", "softmax")
+# Paths that take some calls only.
+PARTIAL_PATHS = ("mlx", "fused")
+
+
+# Options that the shared argument check takes.
+NORMALISED = frozenset({"scale", "mask", "causal", "window", "alibi", "softcap", "q_offset", "check"})
+NOT_INPUTS = frozenset({"d_out", "d_lse", "t_q", "t_k", "t_v"})
 
 
 class MlxTx(MLXTarget):
@@ -35,6 +44,8 @@ class MlxTx(MLXTarget):
         for op in OTHER_OPS:
             if callable(getattr(mlx_tx, op, None)):
                 arguments[op] = None
+        if hasattr(mlx_tx, "MultiHeadAttention"):
+            arguments["attention_layer"] = None
         super().__init__(f"mlx_tx:{path}", Capabilities(arguments, lse=True, figures=FIGURES), device=device)
 
     @contextmanager
@@ -43,6 +54,33 @@ class MlxTx(MLXTarget):
             yield
         paths.extend(str(getattr(entry, "path", entry)) for entry in record)
 
+    def supports(self, call: Call) -> str | None:
+        reason = super().supports(call)
+        if reason is None and call.op == "attention_layer":
+            return mlx_tx_layer.refusal(call)
+        if reason is None and self.path in PARTIAL_PATHS and call.op in ATTENTION_OPS:
+            return self._refusal(call)
+        return reason
+
+    def path_refusal(self, path: str) -> str | None:
+        return None if self.path in (path, "auto") else f"asks for path {path}, not {self.path}"
+
+    def _refusal(self, call: Call) -> str | None:
+        """What the path itself says to a call; a call that is wrong on any path is not refused but run."""
+        import mlx.core as mx
+
+        from mlx_tx.arguments import normalise
+        from mlx_tx.paths import PATHS as TABLE
+
+        given = {**{n: native(v) for n, v in call.options.items() if n in NORMALISED}, **paired(_inputs(call))}
+        try:
+            with mx.stream(mx.gpu if self.device == "gpu" else mx.cpu):
+                q, k, v = (given.pop(name) for name in ("q", "k", "v"))
+                spec, arrays = normalise(q, k, v, return_lse="lse" in call.outputs, **given)
+                return TABLE[self.path].refuses(spec, arrays, None)
+        except (TypeError, ValueError):
+            return None
+
     def attend(self, arrays: Arrays, options: Mapping[str, Any], want_lse: bool) -> tuple[Any, Any]:
         keywords = {"path": self.path, **options, **paired(arrays)}
         q, k, v = (keywords.pop(name) for name in ("q", "k", "v"))
@@ -50,6 +88,8 @@ class MlxTx(MLXTarget):
         return result if want_lse else (result, None)
 
     def other(self, op: str, arrays: Arrays, options: Mapping[str, Any]) -> Arrays:
+        if op == "attention_layer":
+            return {"out": mlx_tx_layer.attention_layer(arrays, options, self.path)}
         result = getattr(self._package, op)(**arrays, **options)
         return dict(result) if isinstance(result, Mapping) else {"out": result}
 
@@ -59,6 +99,10 @@ class MlxTx(MLXTarget):
         text = {"path": repr(self.path), **keyword_text(call)}
         given = "".join(f", {name}={value}" for name, value in text.items())
         return Reproduction("mlx", ("import mlx_tx",), f"mlx_tx.scaled_dot_product_attention(q, k, v{given})", call)
+
+
+def _inputs(call: Call) -> Arrays:
+    return {name: to_mlx(array) for name, array in call.arrays.items() if name not in NOT_INPUTS}
 
 
 def paired(arrays: Mapping[str, Any]) -> Arrays:
