@@ -74,12 +74,16 @@ def _with_tangents(context: Context, op: str) -> Call:
 
 
 def _finite_difference(call: Call) -> np.ndarray:
-    """The derivative along the tangents by central differences of the oracle: of the output, or of dq for ``hvp``."""
+    """By central differences of the oracle: of the output along all tangents, or (``hvp``) of dq along that of q."""
     from ..oracle.attention import attention
     from ..oracle.gradients import attention_gradients
 
     def value(step: float) -> np.ndarray:
-        q, k, v = (float64(call.arrays[n]) + step * float64(call.arrays[f"t_{n}"]) for n in ("q", "k", "v"))
+        moving = ("q",) if call.op == "attention_hvp" else ("q", "k", "v")
+        q, k, v = (
+            float64(call.arrays[n]) + (step * float64(call.arrays[f"t_{n}"]) if n in moving else 0.0)
+            for n in ("q", "k", "v")
+        )
         if call.op == "attention_hvp":
             return attention_gradients(q, k, v, call.arrays["d_out"], **call.options)["q"]
         return attention(q, k, v, **call.options).out

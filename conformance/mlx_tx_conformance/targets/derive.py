@@ -72,22 +72,25 @@ def forward_mode(attend: Attend, options: Mapping[str, Any], call: Call) -> Func
 
 
 def second(attend: Attend, options: Mapping[str, Any], call: Call) -> Function:
-    """The derivative along the tangents of the gradient by q (for the cotangent ``d_out``)."""
+    """Reverse over reverse: the gradient by q of ``<dq, t_q>``, dq being the gradient by q for the cotangent ``d_out``.
+
+    By the symmetry of second derivatives this is the derivative of dq along ``t_q``.
+    """
     del call
 
     def function(arrays: Arrays) -> Arrays:
         import mlx.core as mx
 
-        arrays, primals, tangents = _with_tangents(arrays)
+        arrays, (q, k, v), tangents = _with_tangents(arrays)
         d_out = arrays.pop("d_out")
 
         def value(*given: Any) -> list[Any]:
             return [attend({**arrays, **dict(zip(("q", "k", "v"), given, strict=True))}, options, False)[0]]
 
-        def gradient(*given: Any) -> list[Any]:
-            return [mx.vjp(value, list(given), [d_out])[1][0]]
+        def gradient(moving: Any) -> list[Any]:
+            return [mx.vjp(value, [moving, k, v], [d_out])[1][0]]
 
-        _, derivative = mx.jvp(gradient, primals, tangents)
+        _, derivative = mx.vjp(gradient, [q], [tangents[0]])
         return {"out": derivative[0]}
 
     return function
