@@ -57,10 +57,12 @@ def _number(value: Any) -> Any:
     return int(value) if isinstance(value, bool) else value
 
 
-def _largest(value: Any) -> float:
-    if isinstance(value, np.ndarray):
-        return float(np.max(np.abs(value), initial=0))
-    return abs(value)
+def _largest(value: Any) -> int | float:
+    """The largest magnitude; of integers exactly (a float would round 2^53 + 1 to 2^53)."""
+    if not isinstance(value, np.ndarray):
+        return abs(value)
+    # Not abs of the array: that of the least int64 is negative.
+    return max(np.max(value, initial=0).item(), -np.min(value, initial=0).item())
 
 
 def _integral(*values: Any) -> bool:

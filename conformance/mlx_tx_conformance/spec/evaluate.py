@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
-from .check_signatures import CHECKS
+from ..call import LAYOUTS
+from .check_signatures import CHECKS, FIGURES
 from .errors import Finding, SpecError, suggestion
 from .expr import CONSTANTS, ExpressionError, parse
 from .kinds import Kind, is_integer
@@ -101,6 +102,9 @@ class Evaluation:
 
     def _dims(self) -> dict[str, int]:
         shapes = dict(self.body.get("shapes") or _NONE)
+        for name in shapes:
+            if name not in DIMS:
+                self.fail(f"unknown dim {name!r}{suggestion(name, DIMS)}", "shapes", name)
         own = self.body.get(OWN, frozenset())
         written = self._written_dims(shapes, own)
         dims: dict[str, int] = {}
@@ -206,6 +210,11 @@ class Evaluation:
             self.fail(f"{self.op.name} has no array {name!r}{suggestion(name, self.op.arrays)}", *path, name)
         if not isinstance(recipe, Mapping):
             return self.resolve(recipe, *path, name)
+        for key in recipe:
+            if key not in _RECIPE_KINDS:
+                self.fail(f"unknown key {key!r} in {name}{suggestion(key, _RECIPE_KINDS)}", *path, name)
+        if len(recipe.keys() & RECIPES) != 1:
+            self.fail(f"{name} needs one of {', '.join(RECIPES)}; got {', '.join(recipe) or 'nothing'}", *path, name)
         return {
             key: self.typed(_RECIPE_KINDS[key], value, f"{name}.{key}", *path, name, key)
             for key, value in recipe.items()
@@ -245,7 +254,11 @@ class Evaluation:
     def layout(self) -> dict[str, str]:
         """Layouts by array name; one word is meant for every main array."""
         layout = self.body.get("layout") or {}
-        return dict.fromkeys(self.op.laid_out, layout) if isinstance(layout, str) else dict(layout)
+        layouts = dict.fromkeys(self.op.laid_out, layout) if isinstance(layout, str) else dict(layout)
+        for name, word in layouts.items():
+            if word not in LAYOUTS:
+                self.fail(f"unknown layout {word!r}{suggestion(word, LAYOUTS)}", "layout", name)
+        return layouts
 
     def let(self) -> dict[str, dict[str, Any]]:
         """Intermediate values by name, each a call."""
@@ -258,6 +271,8 @@ class Evaluation:
     def over(self) -> dict[str, Any]:
         """The figure, and the values of the one variable that it is measured over."""
         over = self.body.get("over") or _NONE
+        if over and over.get("figure") not in FIGURES:
+            self.fail(f"unknown figure {over.get('figure')!r}{suggestion(over.get('figure'), FIGURES)}", "over")
         return {key: value if key == "figure" else self.resolve(value, "over", key) for key, value in over.items()}
 
     # -- what is checked ------------------------------------------------------------------------------------------
@@ -277,6 +292,8 @@ class Evaluation:
         check = self.body.get("check")
         if check is None:
             self.fail("neither check nor expect")
+        if len(check) != 1:
+            self.fail(f"a case has one check; got {', '.join(check)}", "check")
         ((name, arguments),) = check.items()
         if name not in CHECKS:
             self.fail(f"unknown check {name!r}{suggestion(name, CHECKS)}", "check")
@@ -304,6 +321,9 @@ class Evaluation:
     def _argument(self, signature: Any, name: str, value: Any) -> Any:
         path = ("check", self.check, name)
         argument = signature.arguments.get(name)
+        if argument is None and not signature.variable:
+            near = suggestion(name, signature.arguments)
+            self.fail(f"{signature.name} takes no argument {name!r}{near}", "check", signature.name)
         if argument is None:  # the variable of same_for
             option = self.op.options.get(name)
             words = name == "layout" or (option is not None and not option.kind.numeric)

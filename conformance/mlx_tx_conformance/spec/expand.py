@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 from typing import Any
 
 from .check_signatures import CHECKS
@@ -14,12 +15,13 @@ from .expr import ExpressionError, parse
 from .merge import OWN, Body, merge
 from .model import Case, Source, Template
 from .ops import DEFAULT_OP, DIMS, OPS
-from .pairwise import all_pairs
+from .pairwise import all_pairs, covering
 from .vary import Choice, Factor, VaryFault, factor
 
 MAX_CASES = 2_000
-# Combinations that only_if may drop from: what is enumerated at all.
+# What is enumerated at all: combinations that only_if may drop from, and pairs to cover.
 MAX_COMBINATIONS = 20_000
+MAX_PAIRS = 50_000
 
 
 def expand(template: Template) -> tuple[Case, ...]:
@@ -30,7 +32,7 @@ def expand(template: Template) -> tuple[Case, ...]:
 class _Expansion:
     def __init__(self, template: Template) -> None:
         self.template = template
-        self.body: Body = dict(template.body)
+        self.body: Body = {**template.body, OWN: template.own}
         varied = self.factors("vary")
         paired = self.factors("pairwise")
         self.factors_in_order = varied + paired
@@ -69,31 +71,38 @@ class _Expansion:
         return tuple(found)
 
     def combinations(self) -> Iterator[tuple[Choice, ...]]:
-        count = 1
-        for f in self.varied:
-            count *= len(f.choices)
+        """Every choice of the product part, each with the rows of the pairwise part."""
+        looked_at = self.varied if self.only_if is None else self.factors_in_order
+        count = prod(len(f.choices) for f in looked_at)
         if count > MAX_COMBINATIONS:
-            raise self.fail(f"vary makes {count:,} combinations; at most {MAX_COMBINATIONS:,} are looked at", "vary")
-        unconstrained = self.rows(()) if self.paired and self.only_if is None else None
+            raise self.fail(f"{count:,} combinations; at most {MAX_COMBINATIONS:,} are looked at", "vary")
+        rows: list[tuple[Choice, ...]] = [()]
+        if self.paired and self.only_if is None:
+            rows = self.pairwise_rows()
         for chosen in product(*(f.choices for f in self.varied)):
-            if not self.paired:
-                yield chosen
-                continue
-            for row in unconstrained or self.rows(chosen):
+            if self.paired and self.only_if is not None:
+                rows = self.allowed_rows(chosen)
+            for row in rows:
                 yield (*chosen, *row)
 
-    def rows(self, chosen: tuple[Choice, ...]) -> list[tuple[Choice, ...]]:
-        """The pairwise part for one choice of the product part."""
+    def pairwise_rows(self) -> list[tuple[Choice, ...]]:
+        sizes = sorted(len(f.choices) for f in self.paired)
+        pairs = (sum(sizes) ** 2 - sum(n * n for n in sizes)) // 2
+        if pairs > MAX_PAIRS or prod(sizes[-2:]) > MAX_CASES:
+            raise self.fail(f"{pairs:,} pairs need more than {MAX_CASES:,} cases", "pairwise")
+        return [self.picked(row) for row in all_pairs([len(f.choices) for f in self.paired], MAX_CASES)]
 
-        def picked(row: tuple[int, ...]) -> tuple[Choice, ...]:
-            return tuple(f.choices[n] for f, n in zip(self.paired, row, strict=True))
+    def allowed_rows(self, chosen: tuple[Choice, ...]) -> list[tuple[Choice, ...]]:
+        """The pairwise part among what only_if allows next to one choice of the product part."""
+        rows = []
+        for row in product(*(range(len(f.choices)) for f in self.paired)):
+            choices = (*chosen, *self.picked(row))
+            if self.holds(self.evaluated(choices)[1], choices):
+                rows.append(row)
+        return [self.picked(row) for row in covering(rows)]
 
-        def allowed(row: tuple[int, ...]) -> bool:
-            choices = (*chosen, *picked(row))
-            return self.holds(self.evaluated(choices)[1], choices)
-
-        rows = all_pairs([len(f.choices) for f in self.paired], None if self.only_if is None else allowed)
-        return [picked(row) for row in rows]
+    def picked(self, row: tuple[int, ...]) -> tuple[Choice, ...]:
+        return tuple(f.choices[n] for f, n in zip(self.paired, row, strict=True))
 
     def evaluated(self, choices: tuple[Choice, ...]) -> tuple[Body, Evaluation]:
         body = self.body
@@ -101,7 +110,8 @@ class _Expansion:
             try:
                 body = choice.apply(body)
             except KeyError as missing:
-                raise self.fail(f"{f.key!r} leads nowhere: no mapping {missing} to set it in", "vary", f.key) from None
+                section = "vary" if f in self.varied else "pairwise"
+                raise self.fail(f"{f.key!r} leads nowhere: no mapping {missing} to set it in", section, f.key) from None
         return body, Evaluation(body, self.template)
 
     def holds(self, evaluation: Evaluation, choices: tuple[Choice, ...]) -> bool:
@@ -178,6 +188,3 @@ def forms(case: Case) -> Iterator[Case]:
                 others += [{"call": {name: value}} for value in values]
     for changes in others:
         yield changed(case, changes)
-
-
-__all__ = ["MAX_CASES", "OWN", "at", "changed", "expand", "forms"]

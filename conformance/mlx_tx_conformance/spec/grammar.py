@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ from .check_signatures import CHECKS
 from .errors import Finding, suggestion
 from .merge import OWN, Body, merge
 from .model import Clause, Source, Template
-from .names import NameCheck
+from .names import KEBAB, NameCheck
 from .ops import DEFAULT_OP, OPS, Op
 from .reader import Document
 
@@ -50,7 +49,6 @@ SOURCE_FORMS: tuple[tuple[frozenset[str], frozenset[str]], ...] = (
     (frozenset({"paper"}), frozenset({"where"})),
     (frozenset({"report"}), frozenset()),
 )
-KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 def read_clause(document: Document, subject: str) -> tuple[Clause | None, list[Finding]]:
@@ -178,7 +176,6 @@ class _ClauseReader:
         before = len(self.findings)
         where = f"case {name!r}"
         self.keys(case, CASE_KEYS, where, *place)
-        self.plain(case, where, *place)
         own = self.sources(case["source"], *place, "source") if "source" in case else ()
         names = NameCheck(self.document, place, f"in {where}")
         let = names.mapping(case.get("let"), "let", "let")
@@ -193,20 +190,6 @@ class _ClauseReader:
         )
         self.complete(body, ops[0], where, *place)
         return Template(clause, name, body, body.pop(OWN, frozenset()), (*source, *own), self.document, place)
-
-    def plain(self, case: Mapping[str, Any], where: str, *place: str | int) -> None:
-        """The keys that hold a word or a number."""
-        for key in ("note", "path"):
-            if case.get(key) is not None:
-                self.text(case[key], key, *place, key)
-        tags = case.get("tags")
-        if tags is not None and not (
-            isinstance(tags, list) and all(isinstance(t, str) and KEBAB.fullmatch(t) for t in tags)
-        ):
-            self.add(f"tags must be a list of words in kebab-case in {where}; got {tags!r:.60}", *place, "tags")
-        seed = case.get("seed")
-        if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32):
-            self.add(f"seed must be an integer from 0 to 2^32 - 1 in {where}; got {seed!r:.60}", *place, "seed")
 
     def complete(self, body: Body, op: Op, where: str, *place: str | int) -> None:
         """What only the case and its defaults together must have."""

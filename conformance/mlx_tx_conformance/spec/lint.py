@@ -43,7 +43,7 @@ def lint(root: Path | str, oracle: Values | None = None) -> list[Finding]:
     findings: list[Finding] = list(_strays(folder))
     sources: Sources | None = None
     try:
-        sources = load_sources(folder / SOURCES, f"{folder.name}/{SOURCES}")
+        sources = load_sources(folder / SOURCES, shown(folder, folder / SOURCES))
     except SpecError as error:
         findings += error.findings
     clauses, faults = load_clauses(folder)

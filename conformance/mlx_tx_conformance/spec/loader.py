@@ -116,9 +116,10 @@ def load_spec(root: Path | str | None = None) -> Spec:
     if not folder.is_dir():
         raise SpecError(f"no folder {folder}")
     findings: list[Finding] = []
-    sources = Sources(f"{folder.name}/{SOURCES}", {}, {}, {}, {})
+    name = shown(folder, folder / SOURCES)
+    sources = Sources(name, {}, {}, {}, {})
     try:
-        sources = load_sources(folder / SOURCES, f"{folder.name}/{SOURCES}")
+        sources = load_sources(folder / SOURCES, name)
     except SpecError as error:
         findings += error.findings
     clauses, faults = load_clauses(folder)
@@ -134,6 +135,9 @@ def load_clauses(root: Path) -> tuple[Mapping[str, Clause], list[Finding]]:
     findings: list[Finding] = []
     for path in clause_files(root):
         name = shown(root, path)
+        if path.parent.is_symlink():
+            findings.append(Finding(name, 1, "lies in a folder that is a symbolic link", "file"))
+            continue
         try:
             clause, faults = read_clause(read(path, name), path.parent.name)
         except SpecError as error:
@@ -153,7 +157,8 @@ def load_clauses(root: Path) -> tuple[Mapping[str, Clause], list[Finding]]:
 
 def clause_files(root: Path) -> list[Path]:
     """The files that hold clauses: ``<subject>/<clause>.yaml``, sorted with numbers in their order."""
-    return sorted(root.glob("*/*.yaml"), key=lambda path: (path.parent.name, _in_order(path.stem)))
+    found = (path for path in root.glob("*/*.yaml") if not path.name.startswith("."))
+    return sorted(found, key=lambda path: (path.parent.name, _in_order(path.stem)))
 
 
 def _in_order(name: str) -> list[tuple[int, str]]:

@@ -33,7 +33,7 @@ def merge(base: Mapping[str, Any], layer: Mapping[str, Any]) -> Body:
             body.pop(key, None)
         elif key == "shapes":
             shapes = spelled_out(value)
-            body[key] = _keys(body.get(key) or {}, shapes)
+            body[key] = _keys(spelled_out(body.get(key) or {}), shapes)
             body[OWN] = body.get(OWN, frozenset()) | shapes.keys()
         elif key == "inputs":
             body[key] = _inputs(body.get(key) or {}, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from ..call import DTYPES, LAYOUTS
 from .check_signatures import CHECKS, FIGURES
 from .errors import Finding, suggestion
 from .expr import ExpressionError, parse
-from .kinds import ARRAYS, EXPRESSION, OUTPUTS, Kind
+from .kinds import ARRAYS, EXPRESSION, OUTPUTS, Kind, is_integer
 from .merge import as_check
 from .ops import DEFAULT_OP, DIM_HELP, OPS, Array, Op
 from .reader import Document
@@ -18,6 +19,7 @@ from .vary import is_known, unknown_key
 
 CHANGE_KEYS = ("call", "inputs", "layout")
 EXPECTED_ERROR_KEYS = ("type", "names")
+KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 # What a named variant may change.
 VARIANT_KEYS = ("shapes", "dtype", "call", "inputs", "layout", "check", "expect", "tags", "path", "seed", "note")
 
@@ -63,6 +65,7 @@ class NameCheck:
             self.known("dim", name, DIM_HELP, "shapes", name)
         if body.get("dtype") is not None:
             self.known("dtype", body["dtype"], DTYPES, "dtype")
+        self.plain(body)
         self.call(body.get("call"), ops, let, "call")
         self.inputs(body.get("inputs"), ops, "inputs")
         self.layout(body.get("layout"), ops, "layout")
@@ -80,6 +83,23 @@ class NameCheck:
             for key, values in self.mapping(body.get(section), section, section).items():
                 if values is not None:
                     self.factor(section, key, values, ops, let)
+
+    def plain(self, body: Mapping[str, Any]) -> None:
+        """The keys that hold a word or a number."""
+        for key in ("note", "path"):
+            if body.get(key) is not None and not (isinstance(body[key], str) and body[key].strip()):
+                self.add(f"{key} must be a text; got {body[key]!r:.60}", key)
+        tags = body.get("tags")
+        if tags is not None and not (
+            isinstance(tags, list) and all(isinstance(t, str) and KEBAB.fullmatch(t) for t in tags)
+        ):
+            self.add(f"tags must be a list of words in kebab-case; got {tags!r:.60}", "tags")
+        if body.get("seed") is not None:
+            self.seed(body["seed"], "seed")
+
+    def seed(self, seed: Any, *path: str | int) -> None:
+        if not is_integer(seed) or not 0 <= seed < 2**32:
+            self.add(f"seed must be an integer from 0 to 2^32 - 1; got {seed!r:.60}", *path)
 
     def call(self, value: Any, ops: tuple[Op, ...], let: Mapping[str, Any], *path: str | int) -> None:
         call = self.mapping(value, "call", *path)
@@ -259,6 +279,8 @@ class NameCheck:
                 self.layout(given, ops, section, key, n)
             elif key == "design":
                 self.design(given, section, key, n)
+            elif key == "seed":
+                self.seed(given, section, key, n)
 
     def variant(self, value: Mapping[str, Any], ops: tuple[Op, ...], let: Mapping[str, Any], *path: str | int) -> None:
         inner = NameCheck(self.document, (*self.place, *path), f"in variant {value['name']!r} {self.where}")

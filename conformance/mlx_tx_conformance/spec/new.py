@@ -8,9 +8,10 @@ import tempfile
 from pathlib import Path
 
 from .errors import SpecError
-from .grammar import KEBAB, read_clause
+from .grammar import read_clause
 from .lint import CLAUSE_ID
 from .loader import Spec, shown
+from .names import KEBAB
 from .reader import Document, parse
 
 _CASE = """\

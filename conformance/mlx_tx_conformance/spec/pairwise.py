@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 
 Row = tuple[int, ...]
 Pair = tuple[int, int, int, int]
 
-# How many completions of one pair are tried before the pair counts as one that no allowed combination has.
-_TRIES = 2_000
+
+# How many rows are begun for each that is taken.
+_ATTEMPTS = 5
 
 
-def all_pairs(sizes: Sequence[int], allowed: Callable[[Row], bool] | None = None) -> list[Row]:
+def all_pairs(sizes: Sequence[int], most: int) -> list[Row]:
     """Rows of value indices for keys with ``sizes`` values, sorted; the same for the same arguments, always.
 
-    Every pair that some allowed row holds is in one of the rows, and every row is allowed. Greedy: each row begins with
-    the first pair that is not covered yet and takes for every other key the value that covers most.
+    Every pair of values of two keys is in one of the rows. Greedy: of a few rows, each begun with a pair that is not
+    covered yet, the one that covers most. Stops once there are more than ``most`` rows.
     """
-    if not sizes or 0 in sizes:
-        return []
     if len(sizes) == 1:
-        return [(n,) for n in range(sizes[0]) if allowed is None or allowed((n,))]
+        return [(n,) for n in range(sizes[0])]
     wanted: dict[Pair, None] = {
         (a, x, b, y): None
         for a, b in combinations(range(len(sizes)), 2)
@@ -29,52 +28,61 @@ def all_pairs(sizes: Sequence[int], allowed: Callable[[Row], bool] | None = None
         for y in range(sizes[b])
     }
     rows: list[Row] = []
-    while wanted:
-        pair = next(iter(wanted))
-        row = _row(sizes, pair, wanted, allowed)
-        if row is None:
-            del wanted[pair]
-            continue
+    while wanted and len(rows) <= most:
+        begun = list(wanted)[:: max(1, len(wanted) // _ATTEMPTS)][:_ATTEMPTS]
+        row = max((_filled(pair, sizes, wanted) for pair in begun), key=lambda row: _covered(row, wanted))
         rows.append(row)
-        for a, b in combinations(range(len(sizes)), 2):
-            wanted.pop((a, row[a], b, row[b]), None)
+        for pair in _pairs(row):
+            wanted.pop(pair, None)
     return sorted(rows)
 
 
-def _row(
-    sizes: Sequence[int], pair: Pair, wanted: dict[Pair, None], allowed: Callable[[Row], bool] | None
-) -> Row | None:
-    """A row that holds the pair and is allowed: depth first, at each key the value that covers most pairs first."""
+def _filled(pair: Pair, sizes: Sequence[int], wanted: dict[Pair, None]) -> Row:
+    """A row with the pair in it: again and again the key and value that cover most, the first of equals."""
     a, x, b, y = pair
-    fixed = {a: x, b: y}
-    free = [key for key in range(len(sizes)) if key not in fixed]
-    tries = 0
-
-    def fill(depth: int) -> Row | None:
-        nonlocal tries
-        if depth == len(free):
-            tries += 1
-            row = tuple(fixed[key] for key in range(len(sizes)))
-            return row if allowed is None or allowed(row) else None
-        key = free[depth]
-        for value in sorted(range(sizes[key]), key=lambda value: (-_gain(fixed, key, value, wanted), value)):
-            fixed[key] = value
-            filled = fill(depth + 1)
-            if filled is not None or tries >= _TRIES:
-                return filled
-            del fixed[key]
-        fixed.pop(key, None)
-        return None
-
-    return fill(0)
+    chosen = {a: x, b: y}
+    left = [key for key in range(len(sizes)) if key not in chosen]
+    while left:
+        options = ((key, value) for key in left for value in range(sizes[key]))
+        key, value = max(options, key=lambda option: _gain(chosen, *option, wanted))
+        chosen[key] = value
+        left.remove(key)
+    return tuple(chosen[key] for key in range(len(sizes)))
 
 
-def _gain(fixed: dict[int, int], key: int, value: int, wanted: dict[Pair, None]) -> int:
+def _covered(row: Row, wanted: dict[Pair, None]) -> int:
+    return sum(pair in wanted for pair in _pairs(row))
+
+
+def covering(rows: Sequence[Row]) -> list[Row]:
+    """Those of some allowed rows (in order) that together hold every pair that any of them holds, sorted.
+
+    Greedy: for the first pair that is not covered yet, the row with it that covers most.
+    """
+    holders: dict[Pair, list[Row]] = {}
+    for row in rows:
+        for pair in _pairs(row):
+            holders.setdefault(pair, []).append(row)
+    wanted = dict.fromkeys(holders)
+    chosen: list[Row] = []
+    while wanted:
+        first = next(iter(wanted))
+        best = max(holders[first], key=lambda row: _covered(row, wanted))
+        chosen.append(best)
+        for pair in _pairs(best):
+            wanted.pop(pair, None)
+    return sorted(chosen)
+
+
+def _pairs(row: Row) -> list[Pair]:
+    """The pairs that a row holds; of a row of one key, that key with itself."""
+    if len(row) == 1:
+        return [(0, row[0], 0, row[0])]
+    return [(a, row[a], b, row[b]) for a, b in combinations(range(len(row)), 2)]
+
+
+def _gain(chosen: dict[int, int], key: int, value: int, wanted: dict[Pair, None]) -> int:
     """How many pairs that are still wanted a value adds to those already chosen."""
-    gain = 0
-    for other, chosen in fixed.items():
-        if other == key:
-            continue
-        pair = (other, chosen, key, value) if other < key else (key, value, other, chosen)
-        gain += pair in wanted
-    return gain
+    return sum(
+        ((other, x, key, value) if other < key else (key, value, other, x)) in wanted for other, x in chosen.items()
+    )

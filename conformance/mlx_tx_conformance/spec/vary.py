@@ -16,6 +16,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,39}")
 # Keys whose values say by themselves what they are: their labels stand bare in an id.
 _BARE = frozenset({"dtype", "design", "layout"})
 _KEYS = ("dtype", "design", "layout", "seed", "path")
+# Where a dotted path may begin.
+_ROOTS = ("shapes", "call", "inputs", "layout", "let", "over", "check", "expect")
 
 
 class VaryFault(ValueError):  # noqa: N818 - turned into a SpecError with file and line by the caller
@@ -52,11 +54,15 @@ def factor(key: str, values: list[Any], op: Op) -> Factor:
 
 def is_known(key: str, op: Op) -> bool:
     """Whether a key means something by itself; any other needs values with a name."""
-    return key in _KEYS or key == "T" or key in DIMS or key in op.names or "." in key
+    return (
+        key in _KEYS or key == "T" or key in DIMS or key in op.names or (key.partition(".")[0] in _ROOTS and "." in key)
+    )
 
 
 def unknown_key(key: str, op: Op) -> str:
     """The complaint about a key that means nothing."""
+    if "." in key:
+        return f"a dotted key begins with one of {', '.join(_ROOTS)}; got {key!r}"
     near = suggestion(key, (*_KEYS, *DIMS, "T", *op.names))
     return (
         f"unknown key {key!r} in vary: none of {op.name}'s names{near}; or give each value a name to make it a variant"
