@@ -46,11 +46,13 @@ def bounds_of_problem(problem: AttentionProblem, precision: PrecisionClass) -> d
     stages = problem.stages
     out = (np.zeros_like(stages.out), np.zeros_like(stages.out))
     lse = (np.zeros_like(stages.lse), np.zeros_like(stages.lse))
-    for tile in problem.tiles():
-        errors = row_errors(problem, tile, row_facts(problem, tile, precision), precision)
-        place = (tile.batch, tile.head, tile.rows)
-        out[0][place], out[1][place] = errors.out_det, errors.out_prob
-        lse[0][place], lse[1][place] = errors.lse_det[..., 0], errors.lse_prob[..., 0]
+    # Live NaN and infinities (of the inputs, or of an incoming error) end as elements that are not decidable.
+    with np.errstate(invalid="ignore", over="ignore"):
+        for tile in problem.tiles():
+            errors = row_errors(problem, tile, row_facts(problem, tile, precision), precision)
+            place = (tile.batch, tile.head, tile.rows)
+            out[0][place], out[1][place] = errors.out_det, errors.out_prob
+            lse[0][place], lse[1][place] = errors.lse_det[..., 0], errors.lse_prob[..., 0]
     # A row that sees no key gives exactly 0, and -inf for its log-sum-exp unless it has a sink.
     unseen = ~np.any(stages.allowed, axis=-1, keepdims=True)
     return {
@@ -78,7 +80,7 @@ def row_errors(problem: AttentionProblem, tile: Tile, facts: RowFacts, precision
     if precision.rounds_weights:
         common = common + np.minimum(p, kind.tau) @ abs_v
     if precision.rounds_partials:
-        common = common + kind.u * sum_abs
+        common = common + kind.u * sum_abs + kind.tau
     incoming_v = None
     if "v" in problem.input_error:
         incoming_v = problem.shared(problem.input_error["v"], tile)
@@ -95,14 +97,14 @@ def row_errors(problem: AttentionProblem, tile: Tile, facts: RowFacts, precision
 
     # Probabilistic form: independent errors in root-sum-square, coherent ones added.
     p_square = p * p
-    mu_p_square = facts.mu * p_square
+    mu_p_square = facts.mu.score * p_square
     variance = centred_square(mu_p_square * facts.eta_prob**2, v, o) + of_sink**2
     v_square = mu_p_square @ (v * v)
     prefix = np.maximum(largest_prefix(p, v), abs_o)
-    additions = facts.additions * facts.mean_mu
+    additions = facts.additions * facts.mean_added
     variance += U * U * additions * (prefix * prefix + v_square + o * o)
     if precision.rounds_weights:
-        rounded = facts.mu_rounded * p_square
+        rounded = facts.mu.stored * p_square
         variance += kind.u**2 * (rounded @ (v * v) + centred_square(rounded, v, o))
     p_s = p * facts.s
     coherent = 3.0 * U * np.abs(p_s @ v - p_s.sum(-1, keepdims=True) * o)

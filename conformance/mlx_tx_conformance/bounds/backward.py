@@ -85,7 +85,7 @@ def backward(
     rho_prob = np.where(live, facts.eta_prob, 0.0)
     floor = np.minimum(p, EXP_FLOOR / facts.total)
     flushed = floor * distance
-    d_biased_det = rho_det * p * distance + p * (1.0 + rho_det) * (dP_det + delta_det) + 4.0 * U * np.abs(dS) + flushed
+    d_biased_det = rho_det * p * distance + p * (1.0 + rho_det) * (dP_det + delta_det) + 4.0 * U * np.abs(dS)
 
     # Probabilistic: the same errors as standard deviations, in root-sum-square.
     dP_sd = U * np.sqrt(E / 3 * dP**2 + (E / 6 + 2) * ((dO * dO) @ (v_t * v_t)))
@@ -135,11 +135,12 @@ def _delta_sd(
     # A rounding to the dtype is not rarely near half an ulp: it stays whole. The rest is a bound of 4 deviations.
     stored = ((out_prob * (1.0 + kind.u) + kind.tau) / LAMBDA) ** 2 + (kind.u * o) ** 2
     # Channels with the same value in a row (V constant across channels) err together.
-    total = root(alike(o) * dO * dO * stored) + root(facts.mu * (p * facts.eta_prob * distance) ** 2)
-    total = total + U * np.sqrt(E / 3 * out_delta**2 + (E / 6 + 2) * (dO * dO * o * o).sum(-1, keepdims=True))
+    total = root(alike(o) * dO * dO * stored) + root(facts.mu.score * (p * facts.eta_prob * distance) ** 2)
+    # A whole row shares this sum: E/2 where an average over sums would take E/6 (19 of 20 random walks stay below).
+    total = total + U * np.sqrt(E / 3 * out_delta**2 + (E / 2 + 2) * (dO * dO * o * o).sum(-1, keepdims=True))
     total = total + root((p * dP_sd) ** 2)
     if precision.rounds_weights:
-        total = total + kind.u * root(facts.mu_rounded * (p * dP) ** 2)
+        total = total + kind.u * root(facts.mu.stored * (p * dP) ** 2)
     return total
 
 

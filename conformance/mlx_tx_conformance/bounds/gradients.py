@@ -43,38 +43,52 @@ def gradient_bounds(
     dO = np.where(allowed.any(-1, keepdims=True), float64(d_out), 0.0)
     dL = np.zeros(lse.shape) if d_lse is None else np.where(np.isneginf(lse), 0.0, float64(d_lse))
 
-    sums = {name: Sums(_sum_shape(values[name], name)) for name in values}
-    additions = {name: _additions(values[name], name, problem) for name in values}
+    with np.errstate(invalid="ignore", over="ignore"):
+        sums, added = _collected(problem, precision, values, dO, dL)
+        # A call may ask for the forward results of the same run too.
+        bounds = bounds_of_problem(problem, precision) if {"out", "lse"} & set(call.outputs) else {}
+        for name, value in values.items():
+            shape = _sum_shape(value, name)
+            alike = _alike(name, shape, problem, added)
+            det, prob = sums[name].parts.errors(value.reshape(shape), _additions(value, name, problem), alike)
+            if problem.input_error:
+                prob = np.full_like(det, np.inf)
+            bounds[name] = finish(value, det.reshape(value.shape), prob.reshape(value.shape), _dtype_name(arrays[name]))
+    return bounds
+
+
+def _collected(
+    problem: AttentionProblem,
+    precision: PrecisionClass,
+    values: Mapping[str, np.ndarray],
+    dO: np.ndarray,
+    dL: np.ndarray,
+) -> tuple[dict[str, Sums], np.ndarray]:
+    """What the error of every gradient is made of, summed over tiles, and each row's mean multiplicity of its keys."""
+    sums = {name: Sums(_sum_shape(value, name)) for name, value in values.items()}
+    added = np.ones((*problem.q.shape[:3], 1))
     equal_rows = _equal_rows(problem)
+    rounding = unit(problem.dtype).u if precision.rounds_weights else 0.0
     for tile in problem.tiles():
         back = backward(problem, tile, precision, dO, dL)
         same = tile.of(equal_rows)[..., None]
-        sums["q"].add((tile.batch, tile.head, tile.rows), _query_parts(problem, tile, back, precision))
-        for name, parts in (
-            ("k", _key_parts(problem, tile, back, precision, same)),
-            ("v", _value_parts(problem, tile, back, precision, same)),
-        ):
-            _add_by_head(sums[name], tile.batch, tile.head // problem.group, parts)
+        place, kv_head = (tile.batch, tile.head, tile.rows), tile.head // problem.group
+        added[place] = back.facts.mean_added
+        sums["q"].add(place, _query_parts(problem, tile, back, precision))
+        _add_by_head(sums["k"], (tile.batch, kv_head), _key_parts(problem, tile, back, precision, same))
+        _add_by_head(sums["v"], (tile.batch, kv_head), _value_parts(problem, tile, back, precision, same))
         for name in values.keys() & {"bias", "mask"}:
-            _add_reduced(sums[name], tile, back, same, unit(problem.dtype).u if precision.rounds_weights else 0.0)
+            _add_reduced(sums[name], problem, tile, back, same, rounding)
         if "sinks" in values:
-            _add_by_head(sums["sinks"], tile.head, None, _sink_parts(back, precision, same))
-
-    # A call may ask for the forward results of the same run too.
-    bounds = bounds_of_problem(problem, precision) if {"out", "lse"} & set(call.outputs) else {}
-    for name, value in values.items():
-        det, prob = sums[name].parts.errors(value.reshape(_sum_shape(value, name)), additions[name])
-        if problem.input_error:
-            prob = np.full_like(det, np.inf)
-        bounds[name] = finish(value, det.reshape(value.shape), prob.reshape(value.shape), _dtype_name(arrays[name]))
-    return bounds
+            _add_by_head(sums["sinks"], (tile.head,), _sink_parts(back, precision, same))
+    return sums, added
 
 
 def _query_parts(problem: AttentionProblem, tile: Tile, back: Backward, precision: PrecisionClass) -> Parts:
     """dQ = scale dR K: sums over keys, in which errors of Dl and of the log-sum-exp stay coherent."""
     facts, k = back.facts, back.facts.k
     abs_k, k_square = np.abs(k), k * k
-    mu = facts.mu
+    mu = facts.mu.score
     rounding, underflow = _rounded_weight(back.d_scores, precision, problem.dtype)
     shared = (back.delta_sd * np.abs((facts.p * back.slope) @ k)) ** 2 + (back.lse_sd * np.abs(back.d_scores @ k)) ** 2
     det = (back.d_scores_det + rounding) @ abs_k
@@ -151,20 +165,22 @@ def _sink_parts(back: Backward, precision: PrecisionClass, same: np.ndarray) -> 
     )
 
 
-def _add_reduced(sums: Sums, tile: Tile, back: Backward, same: np.ndarray, rounding: float) -> None:
+def _add_reduced(
+    sums: Sums, problem: AttentionProblem, tile: Tile, back: Backward, same: np.ndarray, rounding: float
+) -> None:
     """dBias, dMask = dS, summed over the axes along which the array was broadcast."""
     p, dS = back.facts.p, back.d_biased
-    over_head, over_row, over_key = (size == 1 for size in sums.parts.det.shape[1:])
+    shape, full = sums.parts.det.shape, problem.stages.allowed.shape
+    over_batch, over_head, over_row, over_key = (size < whole for size, whole in zip(shape, full, strict=True))
     square = dS * dS
-    own = back.own_biased
-    if over_head or over_row or over_key:
-        # A sum over rounded dS errs by their roundings; a single dS is rounded as the result.
-        own = own + rounding**2 * square
+    if not (over_batch or over_head or over_row or over_key):
+        rounding = 0.0  # a sum over rounded dS errs by their roundings; a single dS is rounded as the result
+    own = back.own_biased + rounding**2 * square
     if over_key:
         # Errors of Dl and of the log-sum-exp stay coherent along the row; equal scores err together.
         shared = (back.delta_sd * p.sum(-1, keepdims=True)) ** 2
         shared = shared + (back.lse_sd * dS.sum(-1, keepdims=True)) ** 2
-        variance = (back.facts.mu * own).sum(-1, keepdims=True) + shared
+        variance = (back.facts.mu.score * own).sum(-1, keepdims=True) + shared
     else:
         variance = own + (back.delta_sd * p) ** 2 + (back.lse_sd * dS) ** 2
     terms = (back.d_biased_det + rounding * np.abs(dS), back.flushed, np.abs(dS), square)
@@ -177,19 +193,18 @@ def _add_reduced(sums: Sums, tile: Tile, back: Backward, same: np.ndarray, round
         det, variance, common, magnitude, square = (
             term.sum(-2, keepdims=True) for term in (det, variance, common, magnitude, square)
         )
-    batch = np.zeros_like(tile.batch) if sums.parts.det.shape[0] == 1 else tile.batch
+    batch = np.zeros_like(tile.batch) if over_batch else tile.batch
     head = np.zeros_like(tile.head) if over_head else tile.head
     rows = slice(None) if over_row else tile.rows
     for n, place in enumerate(zip(batch, head, strict=True)):
         sums.add((*place, rows), Parts(det[n], variance[n], common[n], magnitude[n], square[n]))
 
 
-def _add_by_head(sums: Sums, first: np.ndarray, second: np.ndarray | None, parts: Parts) -> None:
-    """Add parts ``[heads, ...]`` at ``[first]`` or ``[first, second]``, where indices may repeat."""
-    for n in range(len(first)):
-        place = (first[n],) if second is None else (first[n], second[n])
-        assert isinstance(parts.common, np.ndarray)
-        sums.add(place, Parts(parts.det[n], parts.variance[n], parts.common[n], parts.magnitude[n], parts.square[n]))
+def _add_by_head(sums: Sums, place: tuple[np.ndarray, ...], parts: Parts) -> None:
+    """Add parts ``[heads, ...]`` at index arrays in which one place may occur for several heads."""
+    assert isinstance(parts.common, np.ndarray)
+    for n, one in enumerate(zip(*place, strict=True)):
+        sums.add(one, Parts(parts.det[n], parts.variance[n], parts.common[n], parts.magnitude[n], parts.square[n]))
 
 
 def _rounded_weight(x: np.ndarray, precision: PrecisionClass, dtype: str) -> tuple[Any, Any]:
@@ -209,8 +224,22 @@ def _equal_rows(problem: AttentionProblem) -> np.ndarray:
     B, N_q, T_q, D = problem.q.shape
     # Equal rows have equal projections; others practically never (the direction is irrational).
     projection = problem.q @ np.cos(np.arange(1, D + 1))
-    rows = projection.reshape(B, N_q // problem.group, problem.group * T_q)
-    return alike(rows).reshape(B, N_q, T_q)
+    return alike(projection.reshape(B, N_q // problem.group, problem.group * T_q)).reshape(B, N_q, T_q)
+
+
+def _alike(name: str, shape: tuple[int, ...], problem: AttentionProblem, added: np.ndarray) -> np.ndarray | float:
+    """As how many additions each addition of a gradient's sums counts: how many of its terms round the same way.
+
+    Sums over keys: the mean multiplicity of a row's weights. Sums over rows: that of rows whose weights agree to u.
+    """
+    if name == "q":
+        return added
+    B, N_q, T_q, T_kv = problem.stages.allowed.shape
+    projection = problem.stages.weights @ np.cos(np.arange(1, T_kv + 1))
+    rows = alike(projection.reshape(B, N_q // problem.group, problem.group * T_q), U)
+    if name in ("k", "v"):
+        return rows.mean(-1)[..., None, None] if rows.size else 1.0
+    return float(rows.mean()) * float(added.mean() if len(shape) == 4 else 1.0) if rows.size else 1.0
 
 
 def _sum_shape(value: np.ndarray, name: str) -> tuple[int, ...]:

@@ -5,6 +5,8 @@ Shapes: weights and scores ``[..., T_q, T_kv]``, values ``[..., T_kv, D_v]``, ou
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from .units import U
@@ -39,40 +41,68 @@ def rescalings(s: np.ndarray, allowed: np.ndarray) -> np.ndarray:
     return count + 2.0 * np.ceil(np.log2(s.shape[-1] + 1))
 
 
-def multiplicities(
-    s: np.ndarray, allowed: np.ndarray, peak: np.ndarray, weight_dtype: np.dtype | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """How many keys of its row err as each key does, ``[..., T_q, T_kv]`` twice.
+@dataclass(frozen=True)
+class Multiplicities:
+    """How many keys of its row err as each key does, ``[..., T_q, T_kv]``; meaningless for keys not allowed.
 
-    First: keys with the same score, whose score and exponential have the same error. Second: keys whose
-    exp(s - peak) has the same value in ``weight_dtype``, which have nearly the same error when it is rounded to that
-    dtype (at least the first figure; the same array when ``weight_dtype`` is ``None``). ``peak`` ``[..., T_q, 1]`` is
-    the row's maximum, a sink included. Meaningless for keys that are not allowed.
+    ``score``: keys with the same score, whose score and exponential have the same error. ``stored``: keys whose
+    exp(s - peak) is the same number in the dtype that weights are rounded to, which have nearly the same error when
+    they are. ``added``: keys whose weights agree to u, a last place of their sum: adding any of them to a partial sum
+    rounds alike, since a partial sum is a whole number of last places. All are at least ``score``.
+    """
+
+    score: np.ndarray
+    stored: np.ndarray
+    added: np.ndarray
+
+
+def multiplicities(
+    s: np.ndarray, p: np.ndarray, allowed: np.ndarray, peak: np.ndarray, weight_dtype: np.dtype | None
+) -> Multiplicities:
+    """Multiplicities of scores ``s`` with weights ``p``.
+
+    ``peak`` ``[..., T_q, 1]`` is the row's maximum, a sink included; ``weight_dtype`` the dtype that weights are
+    rounded to, ``None`` where they are not.
     """
     if s.shape[-1] == 0:
-        return s, s
+        return Multiplicities(s, s, s)
     depth = np.where(allowed, s - peak, 1.0)  # <= 0 where allowed: the others sort to the end, as a run of their own
     order = np.argsort(depth, axis=-1)
     ordered = np.take_along_axis(depth, order, axis=-1)
     size = np.abs(np.where(allowed, s, 0.0)).max(-1, keepdims=True)
-    changes = np.diff(ordered, axis=-1) > _SAME_SCORE * (1.0 + size)
-    same_score = _run_lengths(changes)
-    result = np.empty_like(s)
-    np.put_along_axis(result, order, same_score, axis=-1)
-    if weight_dtype is None:
-        return result, result
-    stored = np.exp(ordered).astype(weight_dtype).astype(np.float32)
-    same_weight = np.maximum(same_score, _run_lengths(stored[..., 1:] != stored[..., :-1]))
-    rounded = np.empty_like(s)
-    np.put_along_axis(rounded, order, same_weight, axis=-1)
-    return result, rounded
+    same_score = _run_lengths(np.diff(ordered, axis=-1) > _SAME_SCORE * (1.0 + size))
+
+    def by_key(counts: np.ndarray) -> np.ndarray:
+        found = np.empty_like(s)
+        np.put_along_axis(found, order, counts, axis=-1)
+        return found
+
+    score = by_key(same_score)
+    stored = score
+    if weight_dtype is not None:
+        weights = np.exp(ordered).astype(weight_dtype).astype(np.float32)
+        stored = by_key(np.maximum(same_score, _run_lengths(weights[..., 1:] != weights[..., :-1])))
+    places = np.floor(np.take_along_axis(p, order, axis=-1) / U)
+    # Below one place a weight is lost whole or rounds up by chance: it has no company.
+    same_place = np.where(places > 0, _run_lengths(places[..., 1:] != places[..., :-1]), 1.0)
+    return Multiplicities(score, stored, by_key(np.maximum(same_score, same_place)))
 
 
-def alike(values: np.ndarray) -> np.ndarray:
-    """How many entries of the last axis are equal to each one."""
-    everywhere = np.ones(values.shape, dtype=bool)
-    peak = values.max(-1, keepdims=True, initial=-np.inf)
-    return multiplicities(values, everywhere, np.where(np.isfinite(peak), peak, 0.0), None)[0]
+def alike(values: np.ndarray, places: float = 0.0) -> np.ndarray:
+    """How many entries of the last axis are equal to each one (or share its multiple of ``places``)."""
+    if values.shape[-1] == 0:
+        return values
+    order = np.argsort(values, axis=-1)
+    ordered = np.take_along_axis(values, order, axis=-1)
+    if places:
+        ordered = np.floor(ordered / places)
+        changes = ordered[..., 1:] != ordered[..., :-1]
+    else:
+        size = np.abs(values).max(-1, keepdims=True)
+        changes = np.diff(ordered, axis=-1) > _SAME_SCORE * (1.0 + size)
+    found = np.empty_like(values)
+    np.put_along_axis(found, order, _run_lengths(changes), axis=-1)
+    return found
 
 
 def _run_lengths(changes: np.ndarray) -> np.ndarray:

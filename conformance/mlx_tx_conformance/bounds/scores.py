@@ -13,7 +13,7 @@ import numpy as np
 
 from .classes import PrecisionClass
 from .problem import AttentionProblem, Tile
-from .rows import effective_additions, multiplicities, rescalings
+from .rows import Multiplicities, effective_additions, multiplicities, rescalings
 from .units import U, gamma, unit
 
 # Relative error in units of u of an exponential at argument 0, and of a tanh (at most 4 ulp each, an ulp is <= 2 u).
@@ -67,9 +67,8 @@ class RowFacts:
     pe_prob: np.ndarray
     pe_in: np.ndarray
     additions: np.ndarray
-    mu: np.ndarray
-    mu_rounded: np.ndarray
-    mean_mu: np.ndarray
+    mu: Multiplicities
+    mean_added: np.ndarray
 
 
 def score_error(
@@ -165,7 +164,7 @@ def row_facts(problem: AttentionProblem, tile: Tile, precision: PrecisionClass) 
     if sink is not None:
         sink_eta = U * (EXP_ULPS + 2.0 * np.abs(sink) + precision.exp_slope * (peak - sink))
     weight_dtype = unit(problem.dtype).dtype if precision.rounds_weights and problem.dtype != "float32" else None
-    mu, mu_rounded = multiplicities(s, allowed, peak, weight_dtype)
+    mu = multiplicities(s, p, allowed, peak, weight_dtype)
     of_sink = sink_weight * sink_eta
     return RowFacts(
         q=tile.of(problem.q),
@@ -191,6 +190,5 @@ def row_facts(problem: AttentionProblem, tile: Tile, precision: PrecisionClass) 
         pe_in=pe_in,
         additions=effective_additions(p) + 2.0 + records,
         mu=mu,
-        mu_rounded=mu_rounded,
-        mean_mu=np.maximum((mu * p).sum(-1, keepdims=True), 1.0),
+        mean_added=np.maximum((mu.added * p).sum(-1, keepdims=True), 1.0),
     )

@@ -31,19 +31,19 @@ def softmax_bounds(call: Call, precision: PrecisionClass) -> dict[str, Bound]:
     gap = np.where(allowed, peak - np.where(allowed, x, 0.0), 0.0)
     eta = np.where(p > 0, U * (EXP_ULPS + precision.exp_slope * gap), 0.0)
     additions = effective_additions(p) + 2.0
-    mu, _ = multiplicities(np.where(allowed, x, 0.0), allowed, peak, None)
-    mean_mu = np.maximum((mu * p).sum(-1, keepdims=True), 1.0)
+    mu = multiplicities(np.where(allowed, x, 0.0), p, allowed, peak, None)
+    added = np.maximum((mu.added * p).sum(-1, keepdims=True), 1.0)
     log_total = np.where(np.isfinite(lse), lse - peak[:, 0], 0.0)
     floor = np.minimum(p, EXP_FLOOR / np.exp(log_total)[:, None])
 
     pe = (p * eta).sum(-1, keepdims=True)
-    sum_sd = np.sqrt((mu * (p * eta) ** 2).sum(-1, keepdims=True))
+    sum_sd = np.sqrt((mu.score * (p * eta) ** 2).sum(-1, keepdims=True))
     det = p * (eta + pe + gamma(additions) + 4.0 * U) + floor
-    prob = p * (eta + LAMBDA * (sum_sd + U * np.sqrt(additions * mean_mu)) + 4.0 * U) + floor
+    prob = p * (eta + LAMBDA * (sum_sd + U * np.sqrt(additions * added)) + 4.0 * U) + floor
 
     rounding = U * (3.0 * np.abs(peak) + 6.0 * np.abs(log_total)[:, None] + np.abs(np.nan_to_num(lse))[:, None] + 4.0)
     lse_det = (pe / (1.0 - np.minimum(pe, 0.5)) + gamma(additions) + rounding)[:, 0]
-    lse_prob = (LAMBDA * np.sqrt(sum_sd**2 + U * U * additions * mean_mu) + rounding)[:, 0]
+    lse_prob = (LAMBDA * np.sqrt(sum_sd**2 + U * U * additions * added) + rounding)[:, 0]
 
     def back(array: np.ndarray) -> np.ndarray:
         return np.moveaxis(array.reshape(shape), -1, axis)

@@ -31,14 +31,18 @@ class Parts:
             self.det * size, self.variance * square, self.common * size, self.magnitude * size, self.square * square
         )
 
-    def errors(self, value: np.ndarray, additions: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+    def errors(
+        self, value: np.ndarray, additions: float, alike: np.ndarray | float = 1.0
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(deterministic, probabilistic) error of ``value``, a float32 sum with that many additions.
 
         Deterministic: the terms' errors and gamma(n) sum |x|. Probabilistic: lambda times the root of their variances
-        and of the second moment of the partial sums over orders, u^2 (n/3 y^2 + (n/6 + 2) sum x^2), and of (2 u y)^2.
+        and of the second moment of the partial sums over orders, u^2 (n/3 y^2 + (n/6 + 2) sum x^2), and of (2 u y)^2;
+        there n counts every addition ``alike`` times, as often as others round the same way.
         """
         det = self.det + gamma(additions) * self.magnitude + self.common
-        moment = U * U * (additions / 3 * value**2 + (additions / 6 + 2) * self.square) + (2.0 * U * value) ** 2
+        n = additions * alike
+        moment = U * U * (n / 3 * value**2 + (n / 6 + 2) * self.square) + (2.0 * U * value) ** 2
         return det, LAMBDA * np.sqrt(self.variance + moment) + self.common
 
 

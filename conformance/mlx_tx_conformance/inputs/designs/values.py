@@ -19,7 +19,7 @@ def offset_v(rng: np.random.Generator, setting: Setting, offset: float = 100.0, 
 
 
 @design(shows="accumulators in half: partial sums grow and never cancel")
-def one_sign_v(rng: np.random.Generator, setting: Setting, offset: float = 0.0, std: float = 1.0) -> Arrays:
+def one_sign_v(rng: np.random.Generator, setting: Setting, offset: float = 1.0, std: float = 1.0) -> Arrays:
     """V >= ``offset``, spread by 1."""
     return _with_values(rng, setting, std, offset + np.abs(setting.values(rng)))
 
