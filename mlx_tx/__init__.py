@@ -17,6 +17,7 @@ _HOMES = {
     "rope": "mlx_tx.positions",
     "alibi_slopes": "mlx_tx.positions",
     "MultiHeadAttention": "mlx_tx.layers",
+    "softmax": "mlx_tx.probabilities",
 }
 
 __all__ = [
@@ -26,12 +27,14 @@ __all__ = [
     "record_paths",
     "rope",
     "scaled_dot_product_attention",
+    "softmax",
 ]
 
 if TYPE_CHECKING:
     from mlx_tx.attention import scaled_dot_product_attention
     from mlx_tx.layers import MultiHeadAttention
     from mlx_tx.positions import alibi_slopes, rope
+    from mlx_tx.probabilities import softmax
     from mlx_tx.record import PathRecord, record_paths
 
 
