@@ -84,6 +84,7 @@ def _read(kernel: KernelSource) -> tuple[Source, Source]:
 
 def _kernel_words(header: Source, source: Source, kernel: KernelSource) -> Iterator[Finding]:
     declared = declared_names(header.tokens) | declared_names(source.tokens)
+    declared |= {name for instance in kernel.instances for name in instance.template}
     yield from word_rules(header, declared)
     yield from word_rules(source, declared)
     yield from signature_rules(kernel, source.tokens, source.report)

@@ -37,6 +37,9 @@ ACCEPTED = {
     "trait": helper("template <typename T> struct is_wide : bool_constant<sizeof(T) == 4> {};"),
     "array-parameter": helper("inline int first(constant const int sizes[2]) { return sizes[0]; }"),
     "own-function": helper("inline float erf(float x) { return x; }"),
+    "macro-in-a-struct": helper(
+        "#define MEMBERS(kind) kind a, b;\nstruct Pair { MEMBERS(float) float get() const thread { return a; } };"
+    ),
     "macro-function": helper("#define ADD(a, b) ((a) + (b))\ninline int f(int a) { return ADD(a, 1); }"),
     "one-type-maximum": add("float x = max(float(lane), 0.0f); int y = min(int(lane), 4);"),
     "bfloat-maximum": add("T x = max(T(0), T(1)); T y = metal::exp(x);"),

@@ -107,3 +107,9 @@ def test_a_kernel_without_templates_is_checked():
     kernel = KernelSource("k", source, (KernelInput("x", "int32", 1),), (KernelOutput("out", "int32"),))
     assert check_kernel(kernel) == []
     assert [f.rule for f in check_kernel(replace(kernel, source=source.replace("1;", "y;")))] == ["undeclared"]
+
+
+def test_template_parameters_are_known_names():
+    source = "out[thread_position_in_grid.x] = T(D);\n"
+    kernel = KernelSource("k", source, (), (KernelOutput("out"),), "", GOOD.instances)
+    assert check_kernel(kernel) == []

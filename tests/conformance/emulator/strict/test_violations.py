@@ -126,6 +126,7 @@ VIOLATIONS = {
         ("scalar", add("scale = 1.0f;"), 15),
         ("shape", add("q_shape[0] = 1;"), 15),
         ("const-local", add("lane = 1;"), 15),
+        ("constant-pointer", helper("inline void set(constant float* x) { x[0] = 1.0f; }"), 24),
     ],
     "function-constant": [("declared", helper("constant bool flag [[function_constant(1)]];"), 24)],
     # types
