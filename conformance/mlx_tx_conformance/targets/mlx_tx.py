@@ -24,8 +24,9 @@ OTHER_OPS = ("rope", "alibi_slopes", "softmax")
 PARTIAL_PATHS = ("mlx", "fused")
 
 
-# Options that the shared argument check takes.
-NORMALISED = frozenset({"scale", "mask", "causal", "window", "alibi", "softcap", "q_offset", "check"})
+# Arguments that the shared check takes besides q, k and v; what a call lacks goes in as None or False.
+NORMALISED = ("scale", "mask", "causal", "bias", "sinks", "window", "alibi", "softcap", "kv_lengths", "segments")
+NORMALISED += ("q_offset", "check")
 NOT_INPUTS = frozenset({"d_out", "d_lse", "t_q", "t_k", "t_v"})
 
 
@@ -72,9 +73,11 @@ class MlxTx(MLXTarget):
         from mlx_tx.arguments import normalise
         from mlx_tx.paths import PATHS as TABLE
 
-        given = {**{n: native(v) for n, v in call.options.items() if n in NORMALISED}, **paired(_inputs(call))}
+        given = dict.fromkeys(NORMALISED) | {"causal": False, "check": False}
+        given |= {name: native(value) for name, value in call.options.items() if name in NORMALISED}
         try:
             with mx.stream(mx.gpu if self.device == "gpu" else mx.cpu):
+                given |= paired(_inputs(call))
                 q, k, v = (given.pop(name) for name in ("q", "k", "v"))
                 spec, arrays = normalise(q, k, v, return_lse="lse" in call.outputs, **given)
                 return TABLE[self.path].refuses(spec, arrays, None)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mlx_tx_conformance.call import Unsupported
 from mlx_tx_conformance.outcome import Outcome, failed, passed
+from mlx_tx_conformance.runner import Plan
 from mlx_tx_conformance.targets import TargetError
 
 
@@ -90,3 +92,30 @@ def check_mini(case: Any, target: Any) -> Outcome:
     if case.does == "fails-on-other" and target.name == "other":
         return failed("the other one")
     return DEEDS.get(case.does, DEEDS["pass"])()
+
+
+CHECKS = f"{__name__}:check_mini"
+OPENER = f"{__name__}:open_mini"
+
+
+def mini_spec(root: Path) -> Path:
+    """As much of a spec folder as the runner looks at: files to hash."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "sources.yaml").write_text("documents: []\n")
+    return root
+
+
+def mini_plan(root: Path, does: Sequence[str], targets: Sequence[str] = ("mini",), jobs: int = 1, **rest: Any) -> Plan:
+    """A plan of one case of clause MINI-1 for each deed."""
+    cases = [MiniCase(f"MINI-1/c{number}", deed) for number, deed in enumerate(does)]
+    return Plan(
+        cases=list(enumerate(cases)),
+        targets=tuple(targets),
+        spec_root=mini_spec(root / "spec"),
+        known_cases=[case.id for case in cases],
+        device="cpu",
+        jobs=jobs,
+        checks=CHECKS,
+        opener=OPENER,
+        **rest,
+    )
