@@ -20,9 +20,9 @@ const LaunchRequest* launch = nullptr;
 Failure* failure = nullptr;
 bool failed = false;
 static int signal_fd = -1;
+static Failure suspicion;  // kind none: there is none
 
-static void describe(const FailureDetail& detail, const char* format, va_list arguments) {
-  Failure& f = *failure;
+static void describe(Failure& f, const FailureDetail& detail, const char* format, va_list arguments) {
   memset(&f, 0, sizeof f);
   f.kind = int32_t(detail.kind);
   f.buffer = detail.buffer;
@@ -40,20 +40,41 @@ static void describe(const FailureDetail& detail, const char* format, va_list ar
   if (detail.pc && dladdr(detail.pc, &module))
     f.pc = uint64_t(static_cast<char*>(detail.pc) - static_cast<char*>(module.dli_fbase));
   vsnprintf(f.message, sizeof f.message, format, arguments);
+}
+
+// A value that nobody wrote explains an index gone wrong, and is explained by a race or a divergence.
+static void conclude(const FailureDetail& detail, const char* format, va_list arguments) {
+  failed = true;
+  bool explained = detail.kind == Kind::race || detail.kind == Kind::divergence;
+  if (suspicion.kind != 0 && !explained) *failure = suspicion;
+  else describe(*failure, detail, format, arguments);
+}
+
+void suspect(const FailureDetail& detail, const char* format, ...) {
+  if (suspicion.kind != 0) return;
+  va_list arguments;
+  va_start(arguments, format);
+  describe(suspicion, detail, format, arguments);
+  va_end(arguments);
+}
+
+void confirm_suspicion() {
+  if (suspicion.kind == 0 || failed) return;
+  *failure = suspicion;
   failed = true;
 }
 
 void describe_failure(const FailureDetail& detail, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  describe(detail, format, arguments);
+  conclude(detail, format, arguments);
   va_end(arguments);
 }
 
 void fail(const FailureDetail& detail, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  describe(detail, format, arguments);
+  conclude(detail, format, arguments);
   va_end(arguments);
   group->prepared = 0;  // the other threads stand somewhere in the kernel: their stacks are made anew
   void* abandoned;
@@ -168,6 +189,7 @@ __attribute__((visibility("default"))) int mlx_tx_launch(emu::Entry entry, const
   emu::counters = counters;
   emu::failure = failure;
   emu::failed = false;
+  emu::suspicion.kind = 0;
   emu::group = &emu::only_group();
   itimerval timer{};
   timer.it_value.tv_sec = time_t(time_limit);

@@ -104,9 +104,13 @@ void describe_failure(const FailureDetail& detail, const char* format, ...) __at
 void run_group(Entry entry, void* const* pointers, Uint3 position, Uint3 groups);
 const char* collective_name(Collective op);
 
+// Records a fault that may be only a symptom: it is reported when its group ends, unless a race or a divergence shows
+// up first that explains it (a read before the missing barrier finds nothing written).
+void suspect(const FailureDetail& detail, const char* format, ...) __attribute__((format(printf, 2, 3)));
+void confirm_suspicion();
+
 // shadow.cpp
 void shadow_start_launch();
-void shadow_start_group();
 void shadow_new_array(size_t offset, size_t size);
 enum class Access : uint32_t { read, write, atomic_read, atomic_write };
 void observe(const void* address, size_t size, Access access, void* pc);

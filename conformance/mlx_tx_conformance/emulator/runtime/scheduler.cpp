@@ -260,12 +260,12 @@ void run_group(Entry entry, void* const* pointers, Uint3 position, Uint3 groups)
   Uint3 extent{edge(l.grid[0], l.threadgroup[0], position.x), edge(l.grid[1], l.threadgroup[1], position.y),
                edge(l.grid[2], l.threadgroup[2], position.z)};
   start_threads(g, extent, groups);
-  if (l.checked) shadow_start_group();
   counters->threadgroups++;
   Thread* first = next_thread(g, &g.simdgroups[g.order == Order::reverse ? g.simdgroup_count - 1 : 0]);
   current = first;
   mlx_tx_switch(&g.main_stack, first->stack_pointer);
   current = nullptr;
+  confirm_suspicion();
   if (!failed) check_threadgroup_gaps();
 }
 

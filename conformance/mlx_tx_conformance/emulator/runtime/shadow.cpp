@@ -46,8 +46,6 @@ void shadow_start_launch() {
       for (size_t k = 0; k < launch->buffers[i].size; k++) device_cells[first_cell[i] + k].initialised = true;
 }
 
-void shadow_start_group() {}
-
 void shadow_new_array(size_t offset, size_t size) {
   for (size_t i = 0; i < size; i++) group_cells[offset + i] = Cell{};
 }
@@ -102,7 +100,7 @@ static void check_cell(Cell& cell, const Now& now, Place place, int64_t i, void*
     return;
   }
   if (!cell.initialised)
-    fail({.kind = Kind::uninitialised, .buffer = place.buffer, .offset = place.offset, .name = place.name, .pc = pc},
+    suspect({.kind = Kind::uninitialised, .buffer = place.buffer, .offset = place.offset, .name = place.name, .pc = pc},
          "%s memory is read that nobody has written", place.space);
   add_reader(cell.read, now.self);
 }

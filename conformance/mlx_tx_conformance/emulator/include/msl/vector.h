@@ -12,6 +12,9 @@ struct vec;
 
 namespace detail {
 
+template <class T, int N, int... I>
+struct swizzled;
+
 template <class T, int N>
 struct components;
 template <class T>
@@ -34,21 +37,6 @@ struct alignas(4 * sizeof(T)) components<T, 4> {
     struct { T x, y, z, w; };
     struct { T r, g, b, a; };
   };
-};
-
-// Some components of a vector, in the order named; can be assigned to where none is named twice.
-template <class T, int N, int... I>
-struct swizzled {
-  static constexpr int count = sizeof...(I);
-  vec<T, N>& of;
-  constexpr operator vec<T, sizeof...(I)>() const { return vec<T, sizeof...(I)>(of[I]...); }
-  constexpr swizzled& operator=(const vec<T, sizeof...(I)>& value) {
-    int k = 0;
-    ((of[I] = value[k++]), ...);
-    return *this;
-  }
-  constexpr swizzled& operator=(const swizzled& other) { return *this = vec<T, sizeof...(I)>(other); }
-  constexpr T operator[](int i) const { return vec<T, sizeof...(I)>(*this)[i]; }
 };
 
 }  // namespace detail
@@ -75,17 +63,13 @@ struct vec : detail::components<T, N> {
   constexpr explicit vec(const vec<U, N>& other) {
     for (int i = 0; i < N; i++) (*this)[i] = T(other[i]);
   }
-  template <class U, int M, int... I>
-    requires(sizeof...(I) == N)
-  constexpr vec(const detail::swizzled<U, M, I...>& other) : vec(vec<U, N>(other)) {}
-
   constexpr T& operator[](int i) { return (&this->x)[i]; }
   constexpr const T& operator[](int i) const { return (&this->x)[i]; }
 
   template <int... I>
-  constexpr detail::swizzled<T, N, I...> swizzle() { return {*this}; }
+  constexpr detail::swizzled<T, N, I...> swizzle() & { return *this; }
   template <int... I>
-  constexpr vec<T, sizeof...(I)> swizzle() const { return vec<T, sizeof...(I)>((*this)[I]...); }
+  constexpr vec<T, sizeof...(I)> swizzle() const& { return vec<T, sizeof...(I)>((*this)[I]...); }
 
  private:
   template <class Part>
@@ -104,6 +88,23 @@ struct vec : detail::components<T, N> {
     append(next, vec<U, sizeof...(I)>(part));
   }
 };
+
+namespace detail {
+
+// Some components of a vector, in the order named: their values, and assignment to where they came from.
+template <class T, int N, int... I>
+struct swizzled : vec<T, sizeof...(I)> {
+  vec<T, N>& of;
+  constexpr swizzled(vec<T, N>& v) : vec<T, sizeof...(I)>(v[I]...), of(v) {}
+  constexpr swizzled& operator=(const vec<T, sizeof...(I)>& value) {
+    int next = 0;
+    ((of[I] = value[next++]), ...);
+    return *this;
+  }
+  constexpr swizzled& operator=(const swizzled& other) { return *this = vec<T, sizeof...(I)>(other); }
+};
+
+}  // namespace detail
 
 // Components beside each other, aligned as one component: packed_float3 and so on.
 template <class T, int N>
