@@ -11,6 +11,7 @@ import numpy as np
 from ..call import Call, Result
 from ..inputs import build_call
 from ..outcome import Outcome, failed, passed
+from ..spec.expand import changed
 from .compare import first_difference, float64, merge, within_sum
 from .context import Context
 from .registry import check
@@ -195,22 +196,14 @@ def order_does_not_matter(context: Context) -> Outcome:
 
 
 def altered(context: Context, changes: Mapping[str, Any], transform: str | None) -> Call:
-    """The case's call with some of its options, inputs and layouts replaced; other arrays keep their values."""
+    """The case's call with some of its options, inputs and layouts changed; arrays not named keep their values."""
     call = context.call
-    inputs = changes.get("inputs", {})
-    options = dict(changes.get("call", {}))
-    outputs = tuple(options.pop("outputs", call.outputs))
-    if inputs or any(name in context.case.inputs for name in options):
-        kept = {name: recipe for name, recipe in inputs.items() if recipe is not None}
-        rebuilt = build_call(replace(context.case, inputs={**context.case.inputs, **kept}))
-        call = call.with_arrays(**{name: rebuilt.arrays[name] for name in kept if name in rebuilt.arrays})
-        call = call.with_arrays(**{name: None for name, recipe in inputs.items() if recipe is None})
-    call = call.with_options(**{k: v for k, v in options.items() if k != "op"})
-    if "layout" in changes:
-        call = replace(call, layout={**call.layout, **changes["layout"]})
-    if transform is not None:
-        call = TRANSFORMS[transform](call)
-    return replace(call, outputs=outputs)
+    if changes:
+        # A design may look at the options, so arrays that the changes do not name come from the first call.
+        rebuilt = build_call(changed(context.case, changes))
+        kept = {n: a for n, a in call.arrays.items() if n in rebuilt.arrays and n not in changes.get("inputs", {})}
+        call = replace(rebuilt, arrays={**rebuilt.arrays, **kept})
+    return call if transform is None else TRANSFORMS[transform](call)
 
 
 def _with_value(call: Call, name: str, value: Any) -> Call:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..inputs import build_call
 from ..outcome import Outcome, failed, passed
+from ..spec.expand import at
 from .compare import float64
 from .context import Context
 from .registry import check
@@ -77,8 +78,7 @@ def softmax_gradient_survives(context: Context, sizes: list[int], unscaled_below
     slope = {}
     for scale in (None, 1.0):
         for D in sizes:
-            dims = {**context.case.dims, "D": D}
-            call = build_call(replace(context.case, dims=dims)).with_options(scale=scale)
+            call = build_call(at(context.case, D=D)).with_options(scale=scale)
             T_kv = call.arrays["k"].shape[2]
             eye = np.broadcast_to(np.eye(T_kv), (*call.arrays["v"].shape[:2], T_kv, T_kv))
             call = call.with_arrays(v=np.ascontiguousarray(eye.astype(call.arrays["q"].dtype)))
@@ -108,11 +108,7 @@ def successive_exponents(sizes: list[float], values: list[float]) -> list[float]
 
 
 def _measure(context: Context, figure: str, variable: str, size: int) -> float:
-    names = ("T_q", "T_kv") if variable == "T" else (variable,)
-    dims = {**context.case.dims, **{name: size for name in names}}
-    if variable == "D":
-        dims["D_v"] = size
-    call = build_call(replace(context.case, dims=dims))
+    call = build_call(at(context.case, **{variable: size}))
     context.require(call)
     return float(context.target.figure(call, figure))
 
