@@ -25,6 +25,7 @@ _RULES: Sequence[tuple[str, str]] = (
     ("half-bfloat", r"'(?:\w+' \(aka ')?(?:_Float16|half)'.*'(?:\w+' \(aka ')?(?:__bf16|bfloat)'"),
     ("half-bfloat", r"'(?:\w+' \(aka ')?(?:__bf16|bfloat)'.*'(?:\w+' \(aka ')?(?:_Float16|half)'"),
     ("half-bfloat", r"half and bfloat do not mix"),
+    ("address-space-cast", rf"reinterpret_cast from .*{_ANY_SPACE}"),
     ("const-write", r"read-only|const-qualified|drops 'const'|to a constant|casts away qualifiers|is const"),
     ("ambiguous-call", r"is ambiguous|deduced conflicting types|call to deleted function"),
     ("address-space", r"address space|incompatible operand types|distinct pointer types"),

@@ -7,6 +7,7 @@ constants without a value, and MSL's literals (unsuffixed ones are float, ``h`` 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator, Sequence
 from itertools import count
 
@@ -15,7 +16,7 @@ from .structure import Structure
 from .tokens import Token, blank_comments, matching, skip_angles
 
 _VECTOR = re.compile(r"(?:float|half|bfloat|bool|char|uchar|short|ushort|int|uint|long|ulong)[234]")
-_UNSUFFIXED = re.compile(r"(?:\d[\d']*\.[\d']*|\.\d[\d']*)(?:[eE][+-]?\d+)?|\d[\d']*[eE][+-]?\d+")
+_FLOAT = re.compile(r"((?:\d[\d']*\.[\d']*|\.\d[\d']*)(?:[eE][+-]?\d+)?|\d[\d']*[eE][+-]?\d+)[fF]?")
 _NARROW = re.compile(r"((?:\d[\d']*\.?[\d']*|\.\d+)(?:[eE][+-]?\d+)?)(bf|h|H)")
 
 Edit = tuple[int, int, str]
@@ -106,16 +107,27 @@ def _vector_aliases(tokens: Sequence[Token]) -> frozenset[str]:
 
 
 def _literal_edits(tokens: Sequence[Token]) -> Iterator[Edit]:
+    """Literals get their MSL type; float ones are moved by at most one bit, so that none fits a bfloat exactly.
+
+    clang says nothing about a constant that converts without loss, but MSL refuses ``bfloat x = 0.5f`` too.
+    """
     for token in tokens:
-        if token.kind != "number":
+        if token.kind != "number" or token.directive in ("include", "pragma"):
             continue
-        if _UNSUFFIXED.fullmatch(token.text):
-            yield token.end, token.end, "f"
+        if plain := _FLOAT.fullmatch(token.text):
+            yield token.start, token.end, _inexact(plain.group(1))
         elif narrow := _NARROW.fullmatch(token.text):
             kind = "bfloat" if narrow.group(2) == "bf" else "half"
-            digits = narrow.group(1)
-            digits += "f" if _UNSUFFIXED.fullmatch(digits) else ".0f"
-            yield token.start, token.end, f"{kind}({digits})"
+            yield token.start, token.end, f"{kind}({_inexact(narrow.group(1))})"
+
+
+def _inexact(digits: str) -> str:
+    """The literal nearest to ``digits`` whose last float32 bit is set: no bfloat has that bit."""
+    try:
+        (bits,) = struct.unpack("<I", struct.pack("<f", float(digits.replace("'", ""))))
+    except OverflowError:
+        return "3.4028235e38f"
+    return f"{struct.unpack('<f', struct.pack('<I', bits | 1))[0]:.9e}f"
 
 
 def _threadgroup_slot_edits(tokens: Sequence[Token]) -> Iterator[Edit]:

@@ -11,6 +11,10 @@ ACCEPTED = {
     "subscript-of-subscript": add("int index[2] = {0, 1}; float x = sums[index[0]];"),
     "words-in-comments": add("// double new goto std::vector virtual lambda [] () {}"),
     "words-in-longer-names": add("float doubled = 2.0f; float renewed = doubled;"),
+    "float-literal-as-a-size": add(
+        "constexpr int n = int(16.0f * 0.5f); float x[n]; x[0] = 0.0f; static_assert(n == 8);"
+    ),
+    "integer-to-bfloat": add("T x = 0; x = 1;"),
     "half-suffix": add("half x = 1.0h;"),
     "bfloat-suffix": add("bfloat x = 1.0bf;"),
     "unsuffixed-initialiser": add("float x = 0.0;"),

@@ -91,6 +91,7 @@ VIOLATIONS = {
     ],
     "address-space-cast": [
         ("c-style", add("threadgroup float* x = (threadgroup float*)out;"), 15),
+        ("reinterpreted", add("threadgroup float* x = reinterpret_cast<threadgroup float*>(out);"), 15),
         ("to-thread", add("thread float* x = (thread float*)sums;"), 15),
     ],
     "unqualified-pointer": [
@@ -134,6 +135,11 @@ VIOLATIONS = {
     "bfloat-narrowing": [
         ("store", plant("row[lane] = static_cast<T>(total)", "row[lane] = total"), 30),
         ("initialiser", add("T x = 0.5f * scale;"), 15),
+        ("exact-constant", add("T x = 0.5f;"), 15),
+        ("zero", add("T x = 0.0f;"), 15),
+        ("branch", add("T x = block > 3 ? T(1) : 0.5f;"), 15),
+        ("infinity", add("T x = -INFINITY;"), 15),
+        ("limit", add("T x = Limits<float>::finite_min;"), 15),
         ("compound", add("T x = T(0); x += scale;"), 15),
         ("in-a-helper", helper("inline bfloat narrow(float x) { return x; }"), 24),
     ],

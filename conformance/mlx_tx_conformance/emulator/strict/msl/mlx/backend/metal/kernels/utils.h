@@ -32,7 +32,7 @@ struct WorkPerThread {
 
 template <class U>
 struct Limits {
-  static constexpr constant U max = U(1), min = U(1), finite_max = U(1), finite_min = U(1);
+  static constexpr constant U max = U(INFINITY), min = U(INFINITY), finite_max = U(INFINITY), finite_min = U(INFINITY);
 };
 
 template <class I = int64_t>
