@@ -58,11 +58,10 @@ class Evaluation:
 
     # -- errors -------------------------------------------------------------------------------------------------
 
-    def fail(self, message: str, *path: str | int) -> NoReturn:
+    def fail(self, message: str, *path: str | int, hint: str = "") -> NoReturn:
         """Raise the complaint about a key of the case."""
-        raise SpecError(
-            Finding(self.origin.file, self.origin.line(*path), f"{message} in case {self.origin.name!r}", "value")
-        )
+        text = f"{message} in case {self.origin.name!r}{hint}"
+        raise SpecError(Finding(self.origin.file, self.origin.line(*path), text, "value"))
 
     # -- numbers ------------------------------------------------------------------------------------------------
 
@@ -104,7 +103,7 @@ class Evaluation:
         shapes = dict(self.body.get("shapes") or _NONE)
         for name in shapes:
             if name not in DIMS:
-                self.fail(f"unknown dim {name!r}{suggestion(name, DIMS)}", "shapes", name)
+                self.fail(f"unknown dim {name!r}", "shapes", name, hint=suggestion(name, DIMS))
         own = self.body.get(OWN, frozenset())
         written = self._written_dims(shapes, own)
         dims: dict[str, int] = {}
@@ -126,8 +125,10 @@ class Evaluation:
             except ExpressionError as error:
                 self.fail(str(error), "shapes", name)
             for other in expression.names:
-                if other in DIMS:
-                    self._dim(other, shapes, dims, (*above, name))
+                if other not in DIMS:
+                    near = suggestion(other, DIMS)
+                    self.fail(f"unknown name {other!r} in {value!r}", "shapes", name, hint=near)
+                self._dim(other, shapes, dims, (*above, name))
             value = self._number(value, dims, ("shapes", name))
         if isinstance(value, float) and value.is_integer():
             value = int(value)
@@ -177,14 +178,14 @@ class Evaluation:
             elif option is not None:
                 call[name] = self.typed(option.kind, value, name, *path, name)
             else:
-                self.fail(f"{op.name} takes no option {name!r}{suggestion(name, op.names)}", *path, name)
+                self.fail(f"{op.name} takes no option {name!r}", *path, name, hint=suggestion(name, op.names))
         for name, option in op.options.items():
             if option.default is not None and name not in call:
                 call[name] = parse(option.default)(self.environment)
         outputs = tuple(body.get("outputs") or ((*self.expected,) if line_of is None else ()) or op.default_outputs)
         for output in outputs:
             if output not in op.outputs:
-                self.fail(f"{op.name} has no output {output!r}{suggestion(output, op.outputs)}", *path, "outputs")
+                self.fail(f"{op.name} has no output {output!r}", *path, "outputs", hint=suggestion(output, op.outputs))
         call["outputs"] = outputs
         return call
 
@@ -207,12 +208,12 @@ class Evaluation:
         if name == "design":
             return recipe if isinstance(recipe, str) else self._design(recipe, (*path, name))
         if name not in self.op.arrays:
-            self.fail(f"{self.op.name} has no array {name!r}{suggestion(name, self.op.arrays)}", *path, name)
+            self.fail(f"{self.op.name} has no array {name!r}", *path, name, hint=suggestion(name, self.op.arrays))
         if not isinstance(recipe, Mapping):
             return self.resolve(recipe, *path, name)
         for key in recipe:
             if key not in _RECIPE_KINDS:
-                self.fail(f"unknown key {key!r} in {name}{suggestion(key, _RECIPE_KINDS)}", *path, name)
+                self.fail(f"unknown key {key!r} in {name}", *path, name, hint=suggestion(key, _RECIPE_KINDS))
         if len(recipe.keys() & RECIPES) != 1:
             self.fail(f"{name} needs one of {', '.join(RECIPES)}; got {', '.join(recipe) or 'nothing'}", *path, name)
         return {
@@ -248,7 +249,7 @@ class Evaluation:
     def _option(self, name: str, value: Any, path: tuple[str | int, ...]) -> Any:
         option = self.op.options.get(name)
         if option is None:
-            self.fail(f"{self.op.name} takes no option {name!r}{suggestion(name, self.op.options)}", *path, name)
+            self.fail(f"{self.op.name} takes no option {name!r}", *path, name, hint=suggestion(name, self.op.options))
         return self.typed(option.kind, value, name, *path, name)
 
     def layout(self) -> dict[str, str]:
@@ -257,7 +258,7 @@ class Evaluation:
         layouts = dict.fromkeys(self.op.laid_out, layout) if isinstance(layout, str) else dict(layout)
         for name, word in layouts.items():
             if word not in LAYOUTS:
-                self.fail(f"unknown layout {word!r}{suggestion(word, LAYOUTS)}", "layout", name)
+                self.fail(f"unknown layout {word!r}", "layout", name, hint=suggestion(word, LAYOUTS))
         return layouts
 
     def let(self) -> dict[str, dict[str, Any]]:
@@ -272,14 +273,14 @@ class Evaluation:
         """The figure, and the values of the one variable that it is measured over."""
         over = self.body.get("over") or _NONE
         if over and over.get("figure") not in FIGURES:
-            self.fail(f"unknown figure {over.get('figure')!r}{suggestion(over.get('figure'), FIGURES)}", "over")
+            self.fail(f"unknown figure {over.get('figure')!r}", "over", hint=suggestion(over.get("figure"), FIGURES))
         return {key: value if key == "figure" else self.resolve(value, "over", key) for key, value in over.items()}
 
     # -- what is checked ------------------------------------------------------------------------------------------
 
     def _op(self, name: str, *path: str | int) -> Op:
         if name not in OPS:
-            self.fail(f"unknown op {name!r}{suggestion(name, OPS)}", *path)
+            self.fail(f"unknown op {name!r}", *path, hint=suggestion(name, OPS))
         return OPS[name]
 
     def _check_and_expect(self) -> tuple[str, Mapping[str, Any], Mapping[str, Any] | None]:
@@ -296,7 +297,7 @@ class Evaluation:
             self.fail(f"a case has one check; got {', '.join(check)}", "check")
         ((name, arguments),) = check.items()
         if name not in CHECKS:
-            self.fail(f"unknown check {name!r}{suggestion(name, CHECKS)}", "check")
+            self.fail(f"unknown check {name!r}", "check", hint=suggestion(name, CHECKS))
         return name, arguments, None
 
     def _free_variables(self) -> frozenset[str]:
@@ -323,7 +324,7 @@ class Evaluation:
         argument = signature.arguments.get(name)
         if argument is None and not signature.variable:
             near = suggestion(name, signature.arguments)
-            self.fail(f"{signature.name} takes no argument {name!r}{near}", "check", signature.name)
+            self.fail(f"{signature.name} takes no argument {name!r}", "check", signature.name, hint=near)
         if argument is None:  # the variable of same_for
             option = self.op.options.get(name)
             words = name == "layout" or (option is not None and not option.kind.numeric)

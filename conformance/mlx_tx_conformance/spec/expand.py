@@ -41,9 +41,9 @@ class _Expansion:
         labels = {choice.label for f in self.factors_in_order for choice in f.choices if choice.bare}
         self.flags = {label: False for label in labels if label.isidentifier()}
 
-    def fail(self, message: str, *path: str | int) -> SpecError:
+    def fail(self, message: str, *path: str | int, hint: str = "") -> SpecError:
         line = self.template.line(*path)
-        return SpecError(Finding(self.template.file, line, f"{message} in case {self.template.name!r}", "vary"))
+        return SpecError(Finding(self.template.file, line, f"{message} in case {self.template.name!r}{hint}", "vary"))
 
     def factors(self, section: str) -> list[Factor]:
         op = OPS.get((self.body.get("call") or {}).get("op", DEFAULT_OP), OPS[DEFAULT_OP])
@@ -52,7 +52,7 @@ class _Expansion:
             try:
                 found.append(factor(key, values, op))
             except VaryFault as fault:
-                raise self.fail(str(fault), section, key) from None
+                raise self.fail(fault.message, section, key, hint=fault.hint) from None
         return found
 
     def cases(self) -> tuple[Case, ...]:
@@ -111,7 +111,7 @@ class _Expansion:
                 body = choice.apply(body)
             except KeyError as missing:
                 section = "vary" if f in self.varied else "pairwise"
-                raise self.fail(f"{f.key!r} leads nowhere: no mapping {missing} to set it in", section, f.key) from None
+                raise self.fail(f"{f.key!r} leads nowhere: {missing} is no mapping", section, f.key) from None
         return body, Evaluation(body, self.template)
 
     def holds(self, evaluation: Evaluation, choices: tuple[Choice, ...]) -> bool:

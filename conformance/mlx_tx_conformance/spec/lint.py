@@ -120,8 +120,8 @@ def _sources(clause: Clause, sources: Sources) -> Iterator[Finding]:
 def _template(template: Template) -> Iterator[Finding]:
     """Parts of a case that do nothing."""
 
-    def finding(message: str, *path: str | int, rule: str) -> Finding:
-        return Finding(template.file, template.line(*path), f"{message} in case {template.name!r}", rule)
+    def finding(message: str, *path: str | int, rule: str, hint: str = "") -> Finding:
+        return Finding(template.file, template.line(*path), f"{message} in case {template.name!r}{hint}", rule)
 
     body = template.body
     for section in ("vary", "pairwise"):
@@ -152,7 +152,8 @@ def _variables(
         known = name in CHECKS[check].arguments or name in op.options or name == "layout"
         if not known and name not in words:
             near = suggestion(name, (*op.options, "layout"))
-            yield finding(f"nothing uses the variable {name!r} of {check}{near}", "check", check, name, rule="unused")
+            message = f"nothing uses the variable {name!r} of {check}"
+            yield finding(message, "check", check, name, rule="unused", hint=near)
 
 
 def _words(value: Any) -> set[str]:
@@ -206,7 +207,7 @@ def _unknown(template: Template, text: str, known: set[str], *path: str) -> Iter
     for name, column in names.items():
         if name not in known:
             near = suggestion(name, sorted(known))
-            message = f"unknown name {name!r} in {text!r}, column {column}{near} in case {template.name!r}"
+            message = f"unknown name {name!r} in {text!r}, column {column}, in case {template.name!r}{near}"
             yield Finding(template.file, template.line(*path), message, "expression")
 
 
@@ -224,13 +225,13 @@ def _design(template: Template, case: Case) -> Iterator[Finding]:
         else template.line("vary", "design")
     )
     if name not in DESIGNS:
-        message = f"unknown design {name!r}{suggestion(name, DESIGNS)} in case {template.name!r}"
+        message = f"unknown design {name!r} in case {template.name!r}{suggestion(name, DESIGNS)}"
         yield Finding(template.file, line, message, "design")
         return
     for parameter in parameters or {}:
         if parameter not in DESIGNS[name].parameters:
             near = suggestion(parameter, DESIGNS[name].parameters)
-            message = f"the design {name} has no parameter {parameter!r}{near} in case {template.name!r}"
+            message = f"the design {name} has no parameter {parameter!r} in case {template.name!r}{near}"
             yield Finding(template.file, line, message, "design")
 
 

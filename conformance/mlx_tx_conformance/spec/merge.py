@@ -76,7 +76,10 @@ def as_check(value: Any) -> Body:
 
 
 def set_path(body: Mapping[str, Any], path: tuple[str, ...], value: Any) -> Body:
-    """A body with one value set by its dotted path. Raises KeyError with the first part that is not there."""
+    """A body with one value set by its dotted path; what is missing on the way is made.
+
+    Raises KeyError with the part of the path at which something else than a mapping stands.
+    """
     head, *rest = path
     changed = dict(body)
     if not rest:
@@ -85,9 +88,10 @@ def set_path(body: Mapping[str, Any], path: tuple[str, ...], value: Any) -> Body
         else:
             changed[head] = value
         return changed
-    if not isinstance(body.get(head), Mapping):
+    below = body.get(head)
+    if below is not None and not isinstance(below, Mapping):
         raise KeyError(head)
-    changed[head] = set_path(body[head], tuple(rest), value)
+    changed[head] = set_path(below or {}, tuple(rest), value)
     return changed
 
 

@@ -34,14 +34,15 @@ class NameCheck:
         self.document, self.place, self.where = document, place, where
         self.findings: list[Finding] = []
 
-    def add(self, message: str, *path: str | int) -> None:
-        self.findings.append(self.document.finding(f"{message} {self.where}", *self.place, *path, rule="name"))
+    def add(self, message: str, *path: str | int, hint: str = "") -> None:
+        found = self.document.finding(f"{message} {self.where}{hint}", *self.place, *path, rule="name")
+        self.findings.append(found)
 
     def known(self, noun: str, name: Any, names: Iterable[str], *path: str | int) -> bool:
         names = tuple(names)
         if name in names:
             return True
-        self.add(f"unknown {noun} {name!r}{suggestion(name, names)}", *path)
+        self.add(f"unknown {noun} {name!r}", *path, hint=suggestion(name, names))
         return False
 
     def mapping(self, value: Any, what: str, *path: str | int) -> Mapping[str, Any]:
@@ -245,7 +246,7 @@ class NameCheck:
             self.changes(value, ops, let, *path)
         elif not kind.numeric and not kind.accepts(value):
             near = suggestion(value, kind.words) if kind.words else ""
-            self.add(f"{path[-1]} must be {kind.text}; got {value!r:.60}{near}", *path)
+            self.add(f"{path[-1]} must be {kind.text}; got {value!r:.60}", *path, hint=near)
 
     def expect(self, value: Any, ops: tuple[Op, ...]) -> None:
         expect = self.mapping(value, "expect", "expect")
@@ -271,7 +272,8 @@ class NameCheck:
                 continue
             given = value["value"] if isinstance(value, Mapping) and "name" in value else value
             if not any(is_known(key, op) for op in ops):
-                self.add(unknown_key(key, ops[0]), section, key)
+                message, hint = unknown_key(key, ops[0])
+                self.add(message, section, key, hint=hint)
                 return
             if key == "dtype":
                 self.known("dtype", given, DTYPES, section, key, n)

@@ -45,8 +45,10 @@ def schema() -> Schema:
         ),
         "$defs": {
             "sources": {"type": "array", "minItems": 1, "items": {"anyOf": _sources()}},
-            "defaults": _object({key: _case_keys()[key] for key in DEFAULT_KEYS}, CASE_KEYS),
-            "case": _object(_case_keys(), CASE_KEYS, required=("id",)),
+            "defaults": _object(
+                {**{key: _case_keys()[key] for key in DEFAULT_KEYS}, "call": {"$ref": "#/$defs/call"}}, CASE_KEYS
+            ),
+            "case": {**_object(_case_keys(), CASE_KEYS, required=("id",)), **_call_of_a_case()},
             "shapes": _object(dict.fromkeys(DIM_HELP, _NUMBER), DIM_HELP),
             "call": _call(),
             "let": _let(),
@@ -90,10 +92,11 @@ def _sources() -> list[Schema]:
 
 
 def _case_keys() -> Schema:
-    sections = ("shapes", "call", "inputs", "layout", "let", "over", "check", "expect")
+    sections = ("shapes", "inputs", "layout", "let", "over", "check", "expect")
     return {
         "id": {"type": "string", "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$"},
         "note": {"type": ["string", "null"]},
+        "call": {"type": ["object", "null"]},
         "source": {"$ref": "#/$defs/sources"},
         "dtype": {"enum": [*DTYPES, None]},
         "vary": {"$ref": "#/$defs/values"},
@@ -104,6 +107,17 @@ def _case_keys() -> Schema:
         "path": {"type": ["string", "null"], "minLength": 1},
         "seed": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**32 - 1},
         **{name: {"$ref": f"#/$defs/{name}"} for name in sections},
+    }
+
+
+def _call_of_a_case() -> Schema:
+    """The call, whose options may have any value where the case must be refused."""
+    names = {"op", "outputs", *(name for op in OPS.values() for name in op.names)}
+    any_value = {"type": ["object", "null"], "propertyNames": {"enum": sorted(names)}}
+    return {
+        "if": {"required": ["expect"], "properties": {"expect": {"type": "object", "required": ["raises"]}}},
+        "then": {"properties": {"call": any_value}},
+        "else": {"properties": {"call": {"$ref": "#/$defs/call"}}},
     }
 
 

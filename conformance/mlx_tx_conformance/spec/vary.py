@@ -21,7 +21,11 @@ _ROOTS = ("shapes", "call", "inputs", "layout", "let", "over", "check", "expect"
 
 
 class VaryFault(ValueError):  # noqa: N818 - turned into a SpecError with file and line by the caller
-    """A key or value of ``vary`` that cannot be used."""
+    """A key or value of ``vary`` that cannot be used; the hint is for the end of the message."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message + hint)
+        self.message, self.hint = message, hint
 
 
 @dataclass(frozen=True)
@@ -59,14 +63,12 @@ def is_known(key: str, op: Op) -> bool:
     )
 
 
-def unknown_key(key: str, op: Op) -> str:
-    """The complaint about a key that means nothing."""
+def unknown_key(key: str, op: Op) -> tuple[str, str]:
+    """The complaint about a key that means nothing, and the hint that goes with it."""
     if "." in key:
-        return f"a dotted key begins with one of {', '.join(_ROOTS)}; got {key!r}"
+        return f"a dotted key begins with one of {', '.join(_ROOTS)}; got {key!r}", ""
     near = suggestion(key, (*_KEYS, *DIMS, "T", *op.names))
-    return (
-        f"unknown key {key!r} in vary: none of {op.name}'s names{near}; or give each value a name to make it a variant"
-    )
+    return f"unknown key {key!r}", f"{near} (a key of your own needs values with a name)"
 
 
 def _choice(key: str, value: Any, op: Op) -> Choice:
@@ -78,7 +80,7 @@ def _choice(key: str, value: Any, op: Op) -> Choice:
             return Choice(name, name, True, lambda body: merge(body, layer))
         value = value["value"]
     if not is_known(key, op):
-        raise VaryFault(unknown_key(key, op))
+        raise VaryFault(*unknown_key(key, op))
     text = name or label(value)
     if key in _BARE:
         return Choice(text, name or value, True, _applied(key, value, op))

@@ -82,9 +82,10 @@ def test_a_value_is_set_by_its_path_without_changing_the_original():
     assert set_path(body, ("inputs", "mask", "where"), "j < i")["inputs"]["mask"] == {"where": "j < i", "additive": 0}
     assert set_path(body, ("inputs", "mask", "additive"), None)["inputs"]["mask"] == {"where": "j <= i"}
     assert body == {"inputs": {"mask": {"where": "j <= i", "additive": 0}}}
+    assert set_path(body, ("call", "causal"), True)["call"] == {"causal": True}
 
 
-@pytest.mark.parametrize("path", [("inputs", "maks", "where"), ("call", "window", "left"), ("layout", "q", "x")])
+@pytest.mark.parametrize("path", [("call", "window", "left"), ("inputs", "mask", "where", "x")])
 def test_a_path_that_leads_nowhere_is_refused(path):
     with pytest.raises(KeyError):
-        set_path({"inputs": {"mask": {}}, "call": {"window": [1, 2]}}, path, 1)
+        set_path({"inputs": {"mask": {"where": "j"}}, "call": {"window": [1, 2]}}, path, 1)

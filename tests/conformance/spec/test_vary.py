@@ -80,9 +80,9 @@ def test_a_dotted_key_sets_one_value():
 @pytest.mark.parametrize(
     ("key", "values", "words"),
     [
-        ("dtyp", ["float32"], "unknown key 'dtyp' in vary: none of attention's names; did you mean 'dtype'?"),
+        ("dtyp", ["float32"], "unknown key 'dtyp'; did you mean 'dtype'?"),
         ("casual", [True], "did you mean 'causal'?"),
-        ("form", [1], "give each value a name"),
+        ("form", [1], "needs values with a name"),
         ("inptus.mask", [1], "a dotted key begins with one of shapes, call"),
         ("window", [4, 4], "two values of 'window' are called 'window=4'"),
         ("mask", [{"where": "j", "shape": [1]}], "needs a name"),
