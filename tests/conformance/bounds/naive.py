@@ -118,9 +118,7 @@ def row_bounds(q, k, v, allowed, scale, *, cap=None, term=None, sink=None, ub=U,
         square = sum(mu[j] * (p[j] * v[j, d]) ** 2 for j in seen)
         variance += U**2 * n * mean_added * (max(prefix, abs(o[d])) ** 2 + square + o[d] ** 2)
         if rounds:
-            variance += ub**2 * sum(
-                mu_rounded[j] * p[j] ** 2 * (v[j, d] ** 2 + (v[j, d] - o[d]) ** 2) for j in seen
-            )
+            variance += ub**2 * sum(mu_rounded[j] * p[j] ** 2 * (v[j, d] ** 2 + (v[j, d] - o[d]) ** 2) for j in seen)
         coherent = 3 * U * abs(sum(p[j] * s[j] * (v[j, d] - o[d]) for j in seen))
         prob = (4 * math.sqrt(variance) + coherent) / (1 - pe["prob"]) + 4 * U * abs(o[d]) + common
         channels.append(Forms(det, prob))

@@ -34,9 +34,7 @@ def gradient_bounds(q, k, v, dO, dL, allowed, scale, *, cap=None, term=None, sin
         delta = plain - dL[i]
         same = [sum(abs(o[d] - o[other]) < 1e-13 for other in range(E)) for d in range(E)]
         dP_det = {j: gamma(E) * float(np.abs(dO[i]) @ np.abs(v[j])) for j in seen}
-        dP_sd = {
-            j: U * math.sqrt(E / 3 * dP[j] ** 2 + (E / 6 + 2) * float((dO[i] ** 2) @ (v[j] ** 2))) for j in seen
-        }
+        dP_sd = {j: U * math.sqrt(E / 3 * dP[j] ** 2 + (E / 6 + 2) * float((dO[i] ** 2) @ (v[j] ** 2))) for j in seen}
         stored = [c.det + ub * (abs(o[d]) + c.det) + tau for d, c in enumerate(channels)]
         delta_det = sum(abs(dO[i, d]) * (stored[d] + gamma(E + 2) * abs(o[d])) for d in range(E))
         delta_det += sum(p[j] * dP_det[j] for j in seen) + U * abs(dL[i])
@@ -47,9 +45,7 @@ def gradient_bounds(q, k, v, dO, dL, allowed, scale, *, cap=None, term=None, sin
             )
         )
         delta_sd += math.sqrt(sum(row.mu[j] * (p[j] * row.eta_prob[j] * (dP[j] - delta)) ** 2 for j in seen))
-        delta_sd += U * math.sqrt(
-            E / 3 * plain**2 + (E / 2 + 2) * sum((dO[i, d] * o[d]) ** 2 for d in range(E))
-        )
+        delta_sd += U * math.sqrt(E / 3 * plain**2 + (E / 2 + 2) * sum((dO[i, d] * o[d]) ** 2 for d in range(E)))
         delta_sd += math.sqrt(sum((p[j] * dP_sd[j]) ** 2 for j in seen))
         delta_sd += h * math.sqrt(sum(row.mu_rounded[j] * (p[j] * dP[j]) ** 2 for j in seen))
         delta_sd += U * abs(dL[i])
@@ -137,9 +133,7 @@ def gradient_bounds(q, k, v, dO, dL, allowed, scale, *, cap=None, term=None, sin
             common = sum((under(c["p"]) + c["floor"]) * abs(dO[i, d]) for i, c in column.items())
             det = sum((c["rho"] + h) * c["p"] * abs(dO[i, d]) for i, c in column.items())
             det += gamma(T_q + 4) * sum(abs(c["p"] * dO[i, d]) for i, c in column.items())
-            variance = sum(
-                (root(c["eta"], shared[i][4], h) * c["p"] * dO[i, d]) ** 2 for i, c in column.items()
-            )
+            variance = sum((root(c["eta"], shared[i][4], h) * c["p"] * dO[i, d]) ** 2 for i, c in column.items())
             variance += moment(y, sum((c["p"] * dO[i, d]) ** 2 for i, c in column.items()), T_q + 4)
             v_line.append(Forms(det + common, 4 * math.sqrt(variance) + common))
         found["k"].append(k_line)

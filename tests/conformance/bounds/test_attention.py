@@ -252,7 +252,9 @@ class TestIncomingErrors:
         assert not bound_call(given, "f32-internal", input_error=errors)["out"].decidable.any()
 
     def test_coherent_errors_of_scores_shift_the_lse_whole(self):
-        given = call(T_q=1, D=1, arrays={"q": np.ones((1, 1, 1, 1), np.float32), "k": np.ones((1, 1, 5, 1), np.float32)})
+        given = call(
+            T_q=1, D=1, arrays={"q": np.ones((1, 1, 1, 1), np.float32), "k": np.ones((1, 1, 5, 1), np.float32)}
+        )
         errors = {"q": np.full((1, 1, 1, 1), 1e-3)}
         assert bound_call(given, "f32-internal", input_error=errors)["lse"].limit[0, 0, 0] == pytest.approx(
             math.expm1(1e-3), rel=1e-2

@@ -38,7 +38,9 @@ def test_a_negative_zero_is_the_exact_zero():
 
 
 def test_float16_infinity_is_right_where_value_and_limit_reach_its_overflow():
-    held = bound([65500.0, 65500.0, -65500.0, 65500.0, 65530.0, 65000.0], [40.0, 10.0, 40.0, 40.0, 1.0, 40.0], "float16")
+    held = bound(
+        [65500.0, 65500.0, -65500.0, 65500.0, 65530.0, 65000.0], [40.0, 10.0, 40.0, 40.0, 1.0, 40.0], "float16"
+    )
     actual = np.array([INF, INF, -INF, -INF, INF, INF], np.float16)
     assert held.headroom(actual).tolist() == [0.5, INF, 0.5, INF, 0.0, INF]
 

@@ -212,9 +212,7 @@ def test_wrong_gradients_exceed_the_bound(dtype):
     bounds = bound_call(given, default(dtype))
     right = Backward32(dtype != "float32")(given)
     no_delta = WithoutDelta(dtype != "float32")(given)["q"]
-    without_last = {
-        name: x[:, :, :-1] if name in ("q", "d_out") else x for name, x in given.arrays.items()
-    }
+    without_last = {name: x[:, :, :-1] if name in ("q", "d_out") else x for name, x in given.arrays.items()}
     row_lost = Backward32(dtype != "float32")(given.with_arrays(**without_last))["v"]
     assert bounds["q"].headroom(right["q"]).max() <= 1
     assert bounds["q"].headroom(no_delta).max() > 3
