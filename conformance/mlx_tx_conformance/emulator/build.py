@@ -65,8 +65,9 @@ class Headers:
 
 
 def _headers_key(headers: Headers) -> str:
-    contents = toolchain.tree_digest(toolchain.INCLUDE, toolchain.RUNTIME, toolchain.OVERLAY)
-    return toolchain.digest([headers.prelude, headers.key, *map(str, headers.extra), contents])
+    contents = toolchain.tree_digest(toolchain.INCLUDE)
+    shared = (toolchain.RUNTIME / "abi.h").read_bytes()
+    return toolchain.digest([headers.prelude, headers.key, *map(str, headers.extra), contents, shared])
 
 
 @functools.lru_cache(maxsize=64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -68,7 +69,8 @@ def memory_of(name: str, array: np.ndarray) -> Memory:
     """The stretch of memory an array's elements lie in, as it is, and where in it the first element stands."""
     if array.size == 0:
         return Memory(name, 0)
-    upward = array[(*(slice(None, None, -1 if stride < 0 else 1) for stride in array.strides), ...)]
+    turned: Any = (*(slice(None, None, -1 if stride < 0 else 1) for stride in array.strides), ...)
+    upward = array[turned]
     reach = [(extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True)]
     size = sum(map(abs, reach)) + array.itemsize
     return Memory(name, size, np.asarray(_Stretch(upward, size)), -sum(r for r in reach if r < 0))
@@ -84,12 +86,12 @@ def _input_memories(arrays: Sequence[np.ndarray], source: Source, signature: Sig
         if use.role == "input":
             memories.append(memory_of(use.name, array))
             continue
-        value = {
+        facts: dict[str, np.ndarray] = {
             "shape": np.array(array.shape, np.int32),
             "strides": np.array([stride // array.itemsize for stride in array.strides], np.int64),
             "ndim": np.array([array.ndim], np.int32),
-        }[use.role]
-        memories.append(memory_of(f"{use.name}_{use.role}", value))
+        }
+        memories.append(memory_of(f"{use.name}_{use.role}", facts[use.role]))
     return memories
 
 

@@ -17,6 +17,9 @@ _STEEL = "steel/attn/kernels/steel_attention.h"
 _STEEL_ATTN = "steel/attn/attn.h"
 
 
+Buffers = dict[int, tuple[str, np.ndarray] | Output]
+
+
 @dataclass(frozen=True)
 class Attention:
     """One call: arrays and what is asked of them."""
@@ -49,10 +52,10 @@ def _elements(array: np.ndarray, axis: int) -> int:
     return array.strides[axis] // array.itemsize
 
 
-def _vector_inputs(call: Attention, first: int) -> dict[int, tuple[str, np.ndarray] | Output]:
+def _vector_inputs(call: Attention, first: int) -> Buffers:
     """The parameters both vector kernels share, from slot ``first`` on: N, strides, scale, mask, sinks."""
     k, v = call.k, call.v
-    buffers: dict[int, tuple[str, np.ndarray] | Output] = {
+    buffers: Buffers = {
         first: ("N", scalar(k.shape[2], "int32")),
         first + 1: ("k_head_stride", scalar(_elements(k, 1), "uint64")),
         first + 2: ("k_seq_stride", scalar(_elements(k, 2), "uint64")),
@@ -86,7 +89,7 @@ def vector(call: Attention, options: Options | None = None, text: str | None = N
     """`sdpa_vector`: one threadgroup of 1024 threads a query, 32 simdgroups over the keys. D a multiple of 32."""
     B, N_q, N_kv, T_q, _, D = call.dims
     kernel = LibraryKernel("sdpa_vector.h", "sdpa_vector", (metal_type(call.q), str(D)), text=text)
-    buffers = {
+    buffers: Buffers = {
         0: ("q", call.q),
         1: ("k", call.k),
         2: ("v", call.v),
@@ -108,7 +111,7 @@ def vector_two_pass(
     first = LibraryKernel("sdpa_vector.h", "sdpa_vector_2pass_1", (metal_type(call.q), str(D)), text=text)
     second = LibraryKernel("sdpa_vector.h", "sdpa_vector_2pass_2", (metal_type(call.q), str(D)), text=text)
     rows = (B * N_q * T_q, blocks)
-    buffers = {
+    buffers: Buffers = {
         0: ("q", call.q),
         1: ("k", call.k),
         2: ("v", call.v),
@@ -120,7 +123,7 @@ def vector_two_pass(
     constants = {**_vector_constants(call), "blocks": blocks}
     group = (32, N_q // N_kv, T_q)
     (partials, sums, maxs), counts = launch(first, buffers, (N_kv, B, blocks), group, options, constants)
-    merge = {
+    merge: Buffers = {
         0: ("partials", partials),
         1: ("sums", sums),
         2: ("maxs", maxs),
@@ -148,7 +151,7 @@ def steel(
     parameters["more"] = (-(-T_q // bq), -(-T_kv // bk), T_q // bq, T_kv // bk, T_q % bq, T_kv % bk, T_kv - T_q)
     out_strides = (N_q * T_q * D, T_q * D, D)
     parameters["strides"] = [*(_elements(a, axis) for a in (call.q, call.k, call.v) for axis in range(3)), *out_strides]
-    buffers: dict[int, tuple[str, np.ndarray] | Output] = {
+    buffers: Buffers = {
         0: ("q", call.q),
         1: ("k", call.k),
         2: ("v", call.v),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import mmap
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from . import toolchain
-from .errors import KernelError, unsupported
+from .errors import KernelError
 
 _GRACE = 10.0  # seconds past a launch's own limit before the worker is ended from outside
 _SMALLEST_ARENA = 1 << 22
@@ -70,7 +71,10 @@ class Worker:
                 raise KernelError("crash", f"the worker process ended with status {status}")
             self._unread += piece
         line, _, self._unread = self._unread.partition(b"\n")
-        return json.loads(line)
+        answer = json.loads(line)
+        if answer.get("fatal"):  # its last words
+            self.stop()
+        return answer
 
     def _started(self) -> subprocess.Popen[bytes]:
         runtime = str(toolchain.runtime_library())
@@ -95,10 +99,8 @@ class Worker:
             return
         for stream in (process.stdin, process.stdout):
             if stream is not None:
-                try:
+                with contextlib.suppress(BrokenPipeError):
                     stream.close()
-                except BrokenPipeError:
-                    pass
         try:
             process.wait(timeout=0.2)  # it ends at the end of its input, unless a kernel loops
         except subprocess.TimeoutExpired:
@@ -139,4 +141,4 @@ class Pool:
 POOL = Pool()
 atexit.register(POOL.close)
 
-__all__ = ["POOL", "Pool", "Worker", "unsupported"]
+__all__ = ["POOL", "Pool", "Worker"]

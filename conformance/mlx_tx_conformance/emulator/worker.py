@@ -78,7 +78,7 @@ class Failure(ctypes.Structure):
     ]
 
 
-CONSTANT_TYPES = {
+CONSTANT_TYPES: dict = {
     "bool": ctypes.c_bool,
     "int": ctypes.c_int32,
     "uint": ctypes.c_uint32,
@@ -156,7 +156,8 @@ class Server:
         self.arena.grow(request["arena_size"])
         library = self.library(request["library"])
         for name, (kind, value) in request["constants"].items():
-            CONSTANT_TYPES[kind].in_dll(library, name).value = value
+            constant = CONSTANT_TYPES[kind].in_dll(library, name)
+            constant.value = value
         buffers = (Buffer * len(request["buffers"]))(*(Buffer(*row) for row in request["buffers"]))
         native = LaunchRequest(
             self.arena.address,

@@ -1,6 +1,7 @@
 """A plain tiled attention kernel in the manner of FlashAttention-2, to plant faults in. Layout [B, N, T, D], causal.
 
-Each simdgroup of a group of 64 threads owns 8 queries. K and then V pass through one threadgroup tile, 16 keys at a time.
+Each simdgroup of a group of 64 threads owns 8 queries. K and then V pass through one threadgroup tile, 16 keys at a
+time.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ static void on_signal(int number, siginfo_t* info, void*) {
                                         : "access to an address that belongs to no buffer";
   Kind kind = late ? Kind::deadlock : number == SIGSEGV || number == SIGBUS ? Kind::out_of_bounds : Kind::crash;
   int n = snprintf(answer, sizeof answer,
-                   "{\"failure\": {\"kind\": %d, \"buffer\": -1, \"offset\": -1, \"thread\": %d, \"threadgroup\": [%u, %u, %u], "
+                   "{\"fatal\": true, \"failure\": {\"kind\": %d, \"buffer\": -1, \"offset\": -1, \"thread\": %d, \"threadgroup\": [%u, %u, %u], "
                    "\"line\": 0, \"pc\": 0, \"name\": \"\", \"file\": \"\", \"message\": \"%s\"}}\n",
                    int(kind), current ? int(current->index) : -1, group ? group->position.x : 0, group ? group->position.y : 0,
                    group ? group->position.z : 0, what);
