@@ -119,3 +119,68 @@ def mini_plan(root: Path, does: Sequence[str], targets: Sequence[str] = ("mini",
         opener=OPENER,
         **rest,
     )
+
+
+SOURCES = """\
+documents:
+  - id: suite
+    title: A tiny suite
+    statements:
+      - {id: MSK-1, scope: attention, says: "Later keys are hidden."}
+      - {id: ATT-3, scope: attention, says: "The output is the values weighted by the softmax."}
+papers: []
+reports: []
+"""
+CAUSAL = """\
+clause: MSK-1
+title: Causal mask
+text: Query i sees key j only if j <= i + T_kv - T_q.
+source: [{document: suite, statement: MSK-1}]
+defaults:
+  shapes: {B: 2, N_q: 4, N_kv: 2, T_q: 5, T_kv: 9, D: 16}
+  call: {op: attention, causal: true}
+cases:
+  - id: equals-oracle
+    vary: {dtype: [float32, float16]}
+    check: equals_oracle
+  - id: window-zero
+    call: {window: 0}
+    expect: {raises: {type: ValueError, names: window}}
+"""
+PLAIN = """\
+clause: ATT-3
+title: Attention
+text: The output is the values weighted by the softmax of the scores.
+source: [{document: suite, statement: ATT-3}]
+cases:
+  - id: equals-oracle
+    shapes: {B: 1, N_q: 2, N_kv: 2, T_q: 4, T_kv: 4, D: 16}
+    call: {op: attention}
+    check: equals_oracle
+"""
+
+
+def tiny_spec(root: Path) -> Path:
+    """A real spec of two clauses and four cases."""
+    for name, text in (("sources", SOURCES), ("mask/msk-1", CAUSAL), ("attention/att-3", PLAIN)):
+        path = root / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+# Attentions in files of their own: right, aligned to the upper left, and one that does not know windows.
+RIGHT = """\
+import mlx.core as mx
+
+def attention(q, k, v, scale, mask=None, causal=False):
+    k, v = (mx.repeat(x, q.shape[1] // x.shape[1], axis=1) for x in (k, v))
+    s = (q.astype(mx.float32) @ k.swapaxes(-1, -2).astype(mx.float32)) * scale
+    i, j = mx.arange(q.shape[2])[:, None], mx.arange(k.shape[2])
+    if causal:
+        s = mx.where(j <= i + OFFSET, s, -mx.inf)
+    if mask is not None:
+        s = mx.where(mask, s, -mx.inf)
+    return (mx.softmax(s, axis=-1) @ v.astype(mx.float32)).astype(q.dtype)
+""".replace("OFFSET", "k.shape[2] - q.shape[2]")
+UPPER_LEFT = RIGHT.replace("i + k.shape[2] - q.shape[2]", "i")
