@@ -259,8 +259,8 @@ def _expected(template: Template, case: Case, oracle: Values) -> Iterator[Findin
             yield finding(f"the expected {name} has shape {expected.shape}; the oracle's has {actual.shape}", name)
             continue
         with np.errstate(invalid="ignore"):
-            off = ~(np.abs(expected - actual) <= RELATIVE * np.abs(actual) + ABSOLUTE)
-        off &= ~((expected == actual) | (np.isnan(expected) & np.isnan(actual)))
+            near = np.isfinite(actual) & (np.abs(expected - actual) <= RELATIVE * np.abs(actual) + ABSOLUTE)
+        off = ~(near | (expected == actual) | (np.isnan(expected) & np.isnan(actual)))
         if off.any():
             index = tuple(int(n) for n in np.argwhere(off)[0])
             place = ",".join(map(str, index))

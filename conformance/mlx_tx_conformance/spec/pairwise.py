@@ -44,7 +44,7 @@ def _filled(pair: Pair, sizes: Sequence[int], wanted: dict[Pair, None]) -> Row:
     left = [key for key in range(len(sizes)) if key not in chosen]
     while left:
         options = ((key, value) for key in left for value in range(sizes[key]))
-        key, value = max(options, key=lambda option: _gain(chosen, *option, wanted))
+        key, value = max(options, key=lambda option: _gain(chosen, option[0], option[1], wanted))
         chosen[key] = value
         left.remove(key)
     return tuple(chosen[key] for key in range(len(sizes)))

@@ -1,7 +1,6 @@
 import math
 
 import pytest
-
 from mlx_tx_conformance.spec.errors import SpecError
 from mlx_tx_conformance.spec.expand import at
 

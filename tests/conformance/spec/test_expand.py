@@ -2,7 +2,6 @@ import pickle
 from itertools import combinations
 
 import pytest
-
 from mlx_tx_conformance.spec import SpecError
 from mlx_tx_conformance.spec.expand import at, changed, forms
 
@@ -177,7 +176,8 @@ def test_exactly_as_many_cases_as_allowed_are_made():
     ],
 )
 def test_values_that_do_not_fit_are_refused(vary, words):
-    case = f"- id: a\n  shapes: {{D: 4}}\n  call: {{scale: 2.0}}\n  inputs: {{mask: {{where: j}}}}\n  layout: {{k: sliced}}\n  vary: {vary}\n"
+    case = "- id: a\n  shapes: {D: 4}\n  call: {scale: 2.0}\n  inputs: {mask: {where: j}}\n  layout: {k: sliced}\n"
+    case += f"  vary: {vary}\n"
     message = refusal(case + '  check: {unchanged: {perturb: [k], where: "j > i"}}')
     assert words in message
     assert message.startswith("spec/test/tst-1.yaml:")

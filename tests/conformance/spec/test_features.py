@@ -1,5 +1,4 @@
 import pytest
-
 from mlx_tx_conformance.spec.ops import OPS
 
 from .conftest import only

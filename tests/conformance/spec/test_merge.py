@@ -1,5 +1,4 @@
 import pytest
-
 from mlx_tx_conformance.spec.merge import OWN, merge, set_path, spelled_out
 
 

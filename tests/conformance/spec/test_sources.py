@@ -1,5 +1,4 @@
 import pytest
-
 from mlx_tx_conformance.data import spec_root
 from mlx_tx_conformance.spec import SpecError
 from mlx_tx_conformance.spec.sources import SCOPES, load_sources
