@@ -13,7 +13,18 @@ from .chain import run_chain, same_along
 from .context import Context, Departure
 from .registry import CHECKS, run_check
 
-__all__ = ["CHECKS", "Context", "Departure", "dependence", "derivatives", "errors", "relations", "run_case", "scaling", "values"]
+__all__ = [
+    "CHECKS",
+    "Context",
+    "Departure",
+    "dependence",
+    "derivatives",
+    "errors",
+    "relations",
+    "run_case",
+    "scaling",
+    "values",
+]
 
 
 def run_case(case: Any, target: Target) -> Outcome:

@@ -40,7 +40,9 @@ def run_chain(context: Context, variables: Mapping[str, Any]) -> tuple[Outcome, 
         if outcome.verdict not in ("pass", "weak"):
             return replace(outcome, message=f"let {name}: {outcome.message}"), result.outputs[output], np.zeros(())
         links[name] = Link(result.outputs[output], context.bounds(call, _errors(line, links))[output].limit)
-    bound_names = {name: value for name, value in context.case.call.items() if isinstance(value, str) and value in links}
+    bound_names = {
+        name: value for name, value in context.case.call.items() if isinstance(value, str) and value in links
+    }
     call = context.call.with_arrays(**{name: links[value].array for name, value in bound_names.items()})
     call = replace(call, options={k: v for k, v in call.options.items() if k not in bound_names})
     call = _evaluated(call, variables, names)
@@ -66,7 +68,7 @@ def same_along(context: Context, variable: str, values: list[Any]) -> Outcome:
         if first is None:
             first = (output, limit)
             continue
-        compared = within_sum(context.call, context.call.outputs[0], first[0], output, first[1] + limit)
+        compared = within_sum(context.call.outputs[0], first[0], output, first[1] + limit)
         if compared.verdict != "pass":
             return replace(compared, message=f"{variable} = {values[0]} and {value} differ: {compared.message}")
         worst = max(worst, compared.headroom or 0.0)

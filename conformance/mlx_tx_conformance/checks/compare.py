@@ -94,7 +94,7 @@ def against_bounds(call: Call, result: Result, bounds: Mapping[str, Bound], outp
     return passed(headroom=top.headroom, details=details)
 
 
-def within_sum(call: Call, name: str, one: np.ndarray, other: np.ndarray, limit: np.ndarray) -> Outcome:
+def within_sum(name: str, one: np.ndarray, other: np.ndarray, limit: np.ndarray) -> Outcome:
     """Two results that stand for the same numbers may differ by the sum of their bounds."""
     if one.shape != other.shape:
         return failed(f"{name} has shape {tuple(one.shape)} in one call and {tuple(other.shape)} in the other")

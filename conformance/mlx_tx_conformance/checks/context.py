@@ -49,11 +49,12 @@ class Context:
         return result
 
     def require(self, call: Call) -> None:
-        """Raise :class:`Unsupported` where the target does not do this, or only by another path than the case is about."""
+        """Raise :class:`Unsupported` where the target does not do this, or not by the path that the case is about."""
         reason = self.target.supports(call)
-        own = getattr(self.target, "path", None)
-        if reason is None and self.case.path and own not in (self.case.path, "auto"):
-            reason = f"the case is about the path {self.case.path}"
+        if reason is None and self.case.path:
+            # A target of somebody's own may not know paths at all: then the case is not for it.
+            refusal = getattr(self.target, "path_refusal", lambda path: f"no path {path}")
+            reason = refusal(self.case.path)
         if reason is not None:
             raise Unsupported(reason)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import numpy as np
 
 from ..call import Call
@@ -19,7 +18,12 @@ MOST_PROBES = 8
 
 @check
 def unchanged(
-    context: Context, perturb: list[str], where: str, at: str = "j", by: str | float = "value", outputs: list[str] | None = None
+    context: Context,
+    perturb: list[str],
+    where: str,
+    at: str = "j",
+    by: str | float = "value",
+    outputs: list[str] | None = None,
 ) -> Outcome:
     """Outputs at every (b, h, i) for which ``where`` is true stay bit for bit the same.
 
@@ -37,7 +41,9 @@ def unchanged(
             mask = hidden if name == "lse" else hidden[..., None]
             difference = first_difference(name, before.outputs[name], after.outputs[name], mask)
             if difference:
-                return failed(f"{' and '.join(perturb)} changed at {at} = {p}, which must not matter here: {difference}")
+                return failed(
+                    f"{' and '.join(perturb)} changed at {at} = {p}, which must not matter here: {difference}"
+                )
     return passed()
 
 

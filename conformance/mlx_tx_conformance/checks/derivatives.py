@@ -20,7 +20,7 @@ PRESENT_WITHIN = 0.02
 @check
 def derivative(context: Context, kind: str) -> Outcome:
     """A forward-mode or second derivative is the oracle's finite difference to 2 %, or refused by an error that names
-    ``path="composed"``; a vectorised (``vmap``) call equals the oracle by the bounds of the plain one, or is refused so.
+    ``path="composed"``; a vectorised (``vmap``) call equals the oracle by the bounds of the plain one, or is refused.
 
     It asks whether the derivative is there at all (a silent zero is off by 100 %), not how exact it is.
     """

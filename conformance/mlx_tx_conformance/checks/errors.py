@@ -9,7 +9,7 @@ from .registry import check
 
 
 @check
-def raises_(context: Context, type: str, names: str | list[str] | None = None) -> Outcome:  # noqa: A002 - the spec's word
+def raises_(context: Context, type: str, names: str | list[str] | None = None) -> Outcome:
     """The call is refused by an error of this type (or a subclass) whose message holds each of ``names``."""
     context.require(context.call)
     try:

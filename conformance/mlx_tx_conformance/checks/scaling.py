@@ -88,9 +88,13 @@ def softmax_gradient_survives(context: Context, sizes: list[int], unscaled_below
     lost = slope[1.0, sizes[-1]] / slope[1.0, sizes[0]]
     details = {"sizes": sizes, "scaled": kept, "unscaled": lost}
     if not 0.9 <= kept <= 1.1:
-        return failed(f"from D = {sizes[0]} to {sizes[-1]} the scaled softmax's slope changes by {kept:.3g}", details=details)
+        return failed(
+            f"from D = {sizes[0]} to {sizes[-1]} the scaled softmax's slope changes by {kept:.3g}", details=details
+        )
     if not lost < unscaled_below:
-        return failed(f"with scale = 1 the slope keeps {lost:.3g} of its size, so scale is not honoured", details=details)
+        return failed(
+            f"with scale = 1 the slope keeps {lost:.3g} of its size, so scale is not honoured", details=details
+        )
     return passed(f"slope kept {kept:.3g} with the scale, {lost:.3g} without", details=details)
 
 

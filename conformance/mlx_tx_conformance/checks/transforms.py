@@ -13,9 +13,7 @@ from ..call import Call
 def repeat_kv(call: Call) -> Call:
     """Every query head gets a K/V head of its own: grouped attention becomes plain multi-head attention."""
     group = call.arrays["q"].shape[1] // call.arrays["k"].shape[1]
-    return call.with_arrays(
-        k=np.repeat(call.arrays["k"], group, axis=1), v=np.repeat(call.arrays["v"], group, axis=1)
-    )
+    return call.with_arrays(k=np.repeat(call.arrays["k"], group, axis=1), v=np.repeat(call.arrays["v"], group, axis=1))
 
 
 def swap_keys(call: Call) -> Call:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..bounds import quality, score_test as fit_scale
+from ..bounds import quality
+from ..bounds import score_test as fit_scale
 from ..call import DTYPES
 from ..outcome import Outcome, failed, passed
 from .compare import against_bounds, first_difference, float64, merge

@@ -180,7 +180,7 @@ _BACKWARD = (
     Mutant(
         "second-derivative-is-zero",
         _BLOCKWISE,
-        "raise UnsupportedTransformError(f'{FUNCTION} path=\"blockwise\" has no second derivative; use path=\"composed\"')",
+        'raise UnsupportedTransformError(f\'{FUNCTION} path="blockwise" has no second derivative; use path="composed"\')',
         "return tuple(mx.zeros_like(value) for value in _values)",
         "SEM-14/second-order",
         _TARGET,

@@ -68,7 +68,13 @@ def cases_of(globs: Sequence[str]) -> list[Any]:
 
 
 def _run_apart(mutant: Mutant, matrix: bool) -> Verdict:
-    command = [sys.executable, "-m", "mlx_tx_conformance.mutants.worker", mutant.name, *(["--matrix"] if matrix else [])]
+    command = [
+        sys.executable,
+        "-m",
+        "mlx_tx_conformance.mutants.worker",
+        mutant.name,
+        *(["--matrix"] if matrix else []),
+    ]
     limit = TIME_LIMIT_S * (10 if matrix else 1)
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
