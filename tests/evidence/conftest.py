@@ -9,7 +9,14 @@ from importlib.util import find_spec
 
 import pytest
 
-NEEDS = {"test_oracle_torch.py": "torch", "test_oracle_onnx.py": "onnx", "test_oracle_mpmath.py": "mpmath"}
+NEEDS = {
+    "test_oracle_torch.py": "torch",
+    "test_models_torch.py": "torch",
+    "test_oracle_onnx.py": "onnx",
+    "test_layers_onnx.py": "onnx",
+    "test_oracle_mpmath.py": "mpmath",
+    "test_layers_mpmath.py": "mpmath",
+}
 
 MISSING = {file: package for file, package in NEEDS.items() if find_spec(package) is None}
 
@@ -19,7 +26,7 @@ collect_ignore = list(MISSING)
 def report_line() -> str:
     """What a run says about the evidence."""
     if not MISSING:
-        return f"evidence for the oracle: {', '.join(NEEDS.values())}"
+        return f"evidence for the oracle: {', '.join(dict.fromkeys(NEEDS.values()))}"
     return "evidence not run: " + ", ".join(f"{file} (needs {package})" for file, package in MISSING.items())
 
 

@@ -85,19 +85,26 @@ def input_gradient(
     cotangent: ArrayLike,
     *,
     of: str = "norm",
+    at: Sequence[int] | None = None,
     step: float = 1e-3,
 ) -> Float64:
     """Gradient of sum(stage ``of`` * ``cotangent`` [T, d_model]) with respect to the stage ``embed``, ``x``.
 
-    ``x`` [T, d_model] is one text as it enters the first block of an encoder or a decoder. Every entry is moved in a
-    batch row of its own, so that the gradient [T, d_model] takes a single pass.
+    ``x`` [T, d_model] is one text as it enters the first block of an encoder or a decoder; ``at`` are the positions
+    whose gradients are wanted (all of them). Returns [len(at), d_model]. Every entry is moved in a batch row of its
+    own, so that all of it takes a single pass.
     """
     start, d_out = np.asarray(x).astype(np.float64), np.asarray(cotangent).astype(np.float64)
-    moves = np.eye(start.size).reshape(start.size, *start.shape) * step
+    T, width = start.shape
+    rows = list(range(T) if at is None else at)
+    moves = np.zeros((len(rows), width, T, width))
+    for n, t in enumerate(rows):
+        moves[n, :, t] = step * np.eye(width)
+    moves = moves.reshape(-1, T, width)
     batch = np.concatenate([start + k * moves for k, _ in STENCIL])
     record = Recorder({"embed": batch})
     _run(config, weights, np.zeros(batch.shape[:2], dtype=np.int64), record=record)
-    values = (record.values[of] * d_out).sum(axis=(1, 2)).reshape(len(STENCIL), *start.shape)
+    values = (record.values[of] * d_out).sum(axis=(1, 2)).reshape(len(STENCIL), len(rows), width)
     shares = np.array([share for _, share in STENCIL])
     return np.tensordot(shares, values, axes=1) / step
 
