@@ -7,6 +7,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+
 from mlx_tx_conformance.spec import Case, Spec, load_spec
 from mlx_tx_conformance.spec.expand import expand
 from mlx_tx_conformance.spec.grammar import read_clause

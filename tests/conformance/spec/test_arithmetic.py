@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.spec.arithmetic import FUNCTIONS, OPERATORS, OperationError, as_operand, both, truth_not
 
 

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+
 from mlx_tx_conformance.spec import load_spec
 from mlx_tx_conformance.spec.coverage import coverage
 

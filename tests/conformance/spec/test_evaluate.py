@@ -1,6 +1,7 @@
 import math
 
 import pytest
+
 from mlx_tx_conformance.spec.errors import SpecError
 from mlx_tx_conformance.spec.expand import at
 

@@ -2,6 +2,7 @@ import pickle
 from itertools import combinations
 
 import pytest
+
 from mlx_tx_conformance.spec import SpecError
 from mlx_tx_conformance.spec.expand import at, changed, forms
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from mlx_tx_conformance.spec.expr import MAX_LENGTH, ExpressionError, evaluate, parse
 
 I, J = np.ogrid[:4, :5]  # noqa: E741 - the names of the grid

@@ -1,4 +1,5 @@
 import pytest
+
 from mlx_tx_conformance.spec.grammar import read_clause
 from mlx_tx_conformance.spec.reader import parse
 

@@ -1,6 +1,7 @@
 import jsonschema
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.spec import kinds
 
 SAMPLES = {

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.data import spec_root
 from mlx_tx_conformance.spec.lint import evaluate_with_oracle, lint
 

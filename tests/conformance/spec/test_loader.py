@@ -4,6 +4,7 @@ import sys
 import time
 
 import pytest
+
 from mlx_tx_conformance.spec import SpecError, load_spec
 from mlx_tx_conformance.spec.loader import spec_hash
 

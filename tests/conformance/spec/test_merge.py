@@ -1,4 +1,5 @@
 import pytest
+
 from mlx_tx_conformance.spec.merge import OWN, merge, set_path, spelled_out
 
 

@@ -1,4 +1,5 @@
 import pytest
+
 from mlx_tx_conformance.spec import SpecError, load_spec
 from mlx_tx_conformance.spec.lint import lint
 from mlx_tx_conformance.spec.new import new_case, new_clause

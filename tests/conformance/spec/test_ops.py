@@ -1,4 +1,5 @@
 import pytest
+
 from mlx_tx_conformance.call import LAYOUTS
 from mlx_tx_conformance.spec.expr import evaluate, parse
 from mlx_tx_conformance.spec.ops import DEFAULT_OP, DIM_HELP, DIMS, OPS

@@ -3,6 +3,7 @@ from itertools import combinations, product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from mlx_tx_conformance.spec.pairwise import all_pairs, covering
 
 

@@ -3,6 +3,7 @@ import sys
 
 import pytest
 import yaml
+
 from mlx_tx_conformance.spec import reader
 from mlx_tx_conformance.spec.errors import SpecError
 from mlx_tx_conformance.spec.reader import MAX_BYTES, MAX_NODES, parse, read, scalar

@@ -1,5 +1,6 @@
 import jsonschema
 import pytest
+
 from mlx_tx_conformance.data import spec_root
 from mlx_tx_conformance.spec.check_signatures import CHECKS
 from mlx_tx_conformance.spec.loader import clause_files

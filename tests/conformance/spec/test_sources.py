@@ -1,4 +1,5 @@
 import pytest
+
 from mlx_tx_conformance.data import spec_root
 from mlx_tx_conformance.spec import SpecError
 from mlx_tx_conformance.spec.sources import SCOPES, load_sources

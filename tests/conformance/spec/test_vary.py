@@ -1,4 +1,5 @@
 import pytest
+
 from mlx_tx_conformance.spec.ops import OPS
 from mlx_tx_conformance.spec.vary import VaryFault, factor, label
 
