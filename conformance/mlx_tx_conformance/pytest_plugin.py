@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
         spec = load_spec(config.getoption("--mlxtx-spec"))
         cases = [case for _, case in select(spec.cases, config.getoption("--mlxtx-clause"))]
         device = choose_device(config.getoption("--mlxtx-device"))
-        targets = [open_target(text, device) for word in words for text in expand_target(word)]
+        targets = [open_target(text, device) for word in words for text in expand_target(word, device)]
     except (SpecError, SelectionError, TargetError, DeviceError) as error:
         raise pytest.UsageError(str(error)) from error
     root = spec_root() if config.getoption("--mlxtx-spec") is None else spec.root

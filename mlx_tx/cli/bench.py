@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         blas = preload_blas()
         device = choose_device(args.device)
         words = args.target or DEFAULT_TARGETS
-        targets = [open_target(text, device) for word in words for text in expand_target(word)]
+        targets = [open_target(text, device) for word in words for text in expand_target(word, device)]
     if not args.counts and device == "emulated":
         raise UsageError("an emulated device's time says nothing; use --counts")
     header = describe(device, blas)
@@ -78,6 +78,7 @@ def _measure(args: argparse.Namespace, target: Any, T: int) -> dict[str, Any]:
 
 def _call(args: argparse.Namespace, T: int) -> Any:
     import numpy as np
+
     from mlx_tx_conformance.call import DTYPES, Call
 
     rng = np.random.Generator(np.random.PCG64(0))

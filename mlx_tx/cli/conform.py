@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     root, spec = load(args.spec)
     with usage_errors():
         words = args.target or ["mlx_tx"]
-        targets = tuple(dict.fromkeys(target for word in words for target in expand_target(word)))
+        targets = tuple(dict.fromkeys(target for word in words for target in expand_target(word, args.device)))
         on_gpu = args.device == "gpu" or (args.device == "auto" and sys.platform == "darwin")
         plan = Plan(
             cases=select(spec.cases, args.clause, args.dtype, args.tag),

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         from mlx_tx_conformance.targets import expand_target, open_target
 
         case = find_case(spec.cases, args.case)
-        words = expand_target(args.target)
+        words = expand_target(args.target, args.device)
         preload_blas()
         device = choose_device(args.device)
         explanations = [explain(case, open_target(word, device), seed=args.seed) for word in words]

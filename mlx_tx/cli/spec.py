@@ -114,13 +114,12 @@ def _lint(args: argparse.Namespace) -> int:
 
 
 def _coverage(args: argparse.Namespace) -> int:
-    from mlx_tx_conformance.spec import SpecError
     from mlx_tx_conformance.spec.coverage import coverage
 
     _, spec = load(args.spec)
     try:
         found = coverage(spec, args.scope)
-    except SpecError as error:
+    except ValueError as error:
         raise UsageError(str(error)) from error
     print(found.render(args.format).rstrip("\n"))
     return 0 if found.complete else 1

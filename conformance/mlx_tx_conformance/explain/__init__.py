@@ -69,7 +69,8 @@ def find_case(cases: Iterable[Any], wanted: str) -> Any:
         some = "\n".join(f"  {case.id}" for case in named[:12])
         more = f"\n  … and {len(named) - 12} more" if len(named) > 12 else ""
         raise SelectionError(f"{wanted!r} is {len(named)} cases; name one of them:\n{some}{more}")
-    close = difflib.get_close_matches(wanted, [case.id for case in everything], n=3)
+    ids = [case.id for case in everything]
+    close = [name for name in ids if name.startswith(wanted)][:3] or difflib.get_close_matches(wanted, ids, n=3)
     hint = "; did you mean " + " or ".join(repr(name) for name in close) + "?" if close else ""
     raise SelectionError(f"no case {wanted!r}{hint}")
 

@@ -125,6 +125,10 @@ DERIVED: Mapping[str, Callable[[Attend, Mapping[str, Any], Call], Function]] = {
 }
 
 
+# Ops that differentiate nothing.
+FORWARD_OPS = frozenset({"attention", "rope", "alibi_slopes", "softmax", "attention_layer"})
+
+
 def compiled(function: Function) -> Function:
     """The same function through ``mx.compile``."""
 

@@ -71,8 +71,10 @@ class Graph:
         return sum(node.name == name for node in self.nodes)
 
 
-def export(function: Callable[..., Any], arrays: Sequence[Any]) -> Graph:
+def export(function: Callable[..., Any], arrays: Sequence[Any], *, forward: bool = True) -> Graph:
     """The graph of ``function(*arrays)``; the function returns an array or a list of arrays.
+
+    ``forward=False`` for a function that differentiates something.
 
     Raises ValueError where MLX cannot export an operation.
     """
@@ -87,20 +89,41 @@ def export(function: Callable[..., Any], arrays: Sequence[Any]) -> Graph:
         elif entry["type"] == "outputs":
             outputs.extend(name for name, *_ in entry["outputs"])
 
-    with _without_contiguous(mx):
+    with _exportable(mx, forward):
         mx.export_function(collect, function, *arrays)
     return Graph(tuple(nodes), tuple(outputs))
 
 
+class _Plain:
+    """A stand-in for ``mx.custom_function``: the function itself, its rules for derivatives left out."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        return self.function(*args, **keywords)
+
+    def vjp(self, rule: Any) -> Any:
+        return rule
+
+    jvp = vmap = vjp
+
+
 @contextmanager
-def _without_contiguous(mx: Any) -> Iterator[None]:
-    """While a graph is traced, ``mx.contiguous`` gives its argument back: it costs nothing and MLX cannot export it."""
-    original = mx.contiguous
+def _exportable(mx: Any, forward: bool) -> Iterator[None]:
+    """While a graph is traced, what MLX cannot export gives way to what it stands for.
+
+    ``mx.contiguous`` moves data and costs nothing. ``mx.custom_function`` is its function as long as nothing is
+    differentiated; a gradient needs its rules, so there it stays (and MLX refuses the export).
+    """
+    contiguous, custom_function = mx.contiguous, mx.custom_function
     mx.contiguous = lambda array, *_, **__: array
+    if forward:
+        mx.custom_function = _Plain
     try:
         yield
     finally:
-        mx.contiguous = original
+        mx.contiguous, mx.custom_function = contiguous, custom_function
 
 
 def flops_of(node: Node) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from ..call import Call, Result, Unsupported
 from .arrays import to_numpy
 from .base import BaseTarget
-from .derive import DERIVED, Arrays, Function, compiled
+from .derive import DERIVED, FORWARD_OPS, Arrays, Function, compiled
 from .graph import export
 from .layouts import Placed, place
 
@@ -84,6 +84,7 @@ class MLXTarget(BaseTarget):
                 graph = export(
                     lambda *values: list(function(dict(zip(names, values, strict=True))).values()),
                     list(arrays.values()),
+                    forward=posed.op in FORWARD_OPS,
                 )
                 return float(getattr(graph, figure)())
             except ValueError as error:

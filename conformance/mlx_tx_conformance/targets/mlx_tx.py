@@ -45,7 +45,8 @@ class MlxTx(MLXTarget):
         for op in OTHER_OPS:
             if callable(getattr(mlx_tx, op, None)):
                 arguments[op] = None
-        if hasattr(mlx_tx, "MultiHeadAttention"):
+        # The layer passes its path on; one that takes some calls only would refuse in the middle of it.
+        if hasattr(mlx_tx, "MultiHeadAttention") and path not in PARTIAL_PATHS:
             arguments["attention_layer"] = None
         super().__init__(f"mlx_tx:{path}", Capabilities(arguments, lse=True, figures=FIGURES), device=device)
 

@@ -21,8 +21,13 @@ GROUP = "mlx_tx_conformance.targets"
 BUILT_IN = ("mlx_tx", "mx.fast")
 
 
-def expand_target(text: str) -> tuple[str, ...]:
-    """The targets that one word means: plain ``mlx_tx`` is each path that runs on every device."""
+def expand_target(text: str, device: str = "auto") -> tuple[str, ...]:
+    """The targets that one word means: plain ``mlx_tx`` is each path that runs on every device.
+
+    On the emulated device it is the one path that has kernels to run there.
+    """
+    if text == "mlx_tx" and device == "emulated":
+        return ("mlx_tx:fused",)
     if text == "mlx_tx":
         from .mlx_tx import PORTABLE_PATHS
 
@@ -37,6 +42,8 @@ def open_target(text: str, device: str = "cpu") -> Target:
     file with a function ``attention`` (``file.py:name`` for another name). Raises TargetError with what is wrong.
     """
     head, _, tail = text.partition(":")
+    if device == "emulated" and text != "mlx_tx:fused":
+        raise TargetError(f"the emulated device runs Metal kernels, and {text} has none; use mlx_tx:fused")
     if head == "mlx_tx":
         from .mlx_tx import MlxTx
 

@@ -6,6 +6,7 @@ import ml_dtypes
 import mlx.core as mx
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.call import Call, Target, Unsupported
 from mlx_tx_conformance.targets import function_target
 from mlx_tx_conformance.targets.function import library_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 import pytest
+
 from mlx_tx_conformance.targets.graph import Node, export, flops_of
 
 
@@ -37,6 +38,25 @@ def test_contiguous_is_seen_through_and_restored():
     original = mx.contiguous
     assert graph(lambda a, b: mx.contiguous(a.swapaxes(0, 1)) @ b, (5, 3), (5, 7)).flops() == 2 * 3 * 5 * 7
     assert mx.contiguous is original
+
+
+def test_a_custom_function_is_seen_through_unless_something_is_differentiated():
+    def double(x):
+        @mx.custom_function
+        def inner(x):
+            return mx.exp(x)
+
+        @inner.vjp
+        def rule(primal, cotangent, output):
+            return cotangent
+
+        return inner(x)
+
+    original = mx.custom_function
+    assert graph(double, (3, 5)).flops() == 15
+    with pytest.raises(ValueError, match="CustomTransforms"):
+        export(double, [mx.ones((3, 5))], forward=False)
+    assert mx.custom_function is original
 
 
 @pytest.mark.parametrize("T", [16, 32, 64])

@@ -6,6 +6,7 @@ import ml_dtypes
 import mlx.core as mx
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.call import LAYOUTS
 from mlx_tx_conformance.targets.arrays import to_mlx, to_numpy
 from mlx_tx_conformance.targets.layouts import place

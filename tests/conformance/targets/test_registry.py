@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.call import Call, Target
 from mlx_tx_conformance.targets import TargetError, expand_target, open_target
 
@@ -59,6 +60,12 @@ def test_plain_mlx_tx_is_each_path_that_runs_everywhere():
     assert expand_target("mlx_tx") == ("mlx_tx:composed", "mlx_tx:blockwise")
     assert expand_target("mlx_tx:mlx") == ("mlx_tx:mlx",)
     assert expand_target("mx.fast") == ("mx.fast",)
+    assert expand_target("mlx_tx", "emulated") == ("mlx_tx:fused",)
+
+
+def test_the_emulated_device_is_for_kernels_alone():
+    with pytest.raises(TargetError, match=r"mx\.fast has none"):
+        open_target("mx.fast", "emulated")
 
 
 def test_other_ops_of_a_file_are_offered(module):
