@@ -74,7 +74,9 @@ class UserFunction:
         return pose_as_mask(call, self.posed(call))
 
     def __call__(self, arrays: Mapping[str, Any], options: Mapping[str, Any], want_lse: bool) -> tuple[Any, Any]:
-        keywords = {**options, **paired(arrays)}
+        # A flag that is off is as good as absent to a function that does not know it.
+        keywords = {n: v for n, v in options.items() if v is not False or self.anything or n in self.extra}
+        keywords |= paired(arrays)
         core = [keywords.pop(name) for name in ("q", "k", "v")]
         if want_lse:
             keywords["return_lse"] = True

@@ -38,10 +38,14 @@ class MxFast(MLXTarget):
         if reason is not None or call.op not in ATTENTION_OPS:
             return reason
         try:
-            self.prepare(call)
+            call = self.prepare(call)
         except Unsupported as error:
             return str(error)
-        return None
+        mask = call.arrays.get("mask")
+        dtype = call.arrays["q"].dtype
+        if mask is None or mask.dtype.kind in "biu" or mask.dtype == dtype or mask.dtype.itemsize < dtype.itemsize:
+            return None
+        return f"no {mask.dtype} mask with {call.dtype} inputs"
 
     def prepare(self, call: Call) -> Call:
         call = spelled_out(call)

@@ -38,6 +38,19 @@ def test_what_mx_fast_supports(options, more, reason):
     assert open_target("mx.fast").supports(Call("attention", arrays(**more), options)) == reason
 
 
+def test_mx_fast_takes_no_mask_that_is_wider_than_its_inputs():
+    half = {name: array.astype(np.float16) for name, array in arrays().items()}
+    wide = np.zeros((5, 5), np.float32)
+    assert open_target("mx.fast").supports(Call("attention", {**half, "mask": wide})) == (
+        "no float32 mask with float16 inputs"
+    )
+    for mask in (wide.astype(np.float16), np.ones((5, 5), bool), np.ones((5, 5), np.int32)):
+        assert open_target("mx.fast").supports(Call("attention", {**half, "mask": mask})) is None
+    narrow = {**arrays(), "mask": wide.astype(np.float16)}
+    assert open_target("mx.fast").supports(Call("attention", narrow)) is None
+    open_target("mx.fast").run(Call("attention", narrow))
+
+
 def test_mx_fast_poses_causal_beside_a_mask():
     given = arrays(mask=np.ones((5, 5), bool))
     both = open_target("mx.fast").run(Call("attention", given, {"causal": True})).outputs["out"]

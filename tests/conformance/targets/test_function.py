@@ -76,6 +76,13 @@ def test_a_function_that_takes_causal_is_given_causal():
     assert seen == [(None, True), (None, True)]
 
 
+def test_a_flag_that_is_off_does_not_reach_a_function_that_does_not_know_it():
+    call = Call("attention", arrays(), {"causal": False, "check": False})
+    target = function_target(ten_lines)
+    assert target.supports(call) is None
+    assert np.allclose(target.run(call).outputs["out"], reference(call.arrays), atol=1e-5)
+
+
 def test_arguments_without_a_default_that_the_call_lacks_are_none_or_false():
     seen = []
 
