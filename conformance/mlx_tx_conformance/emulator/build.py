@@ -19,6 +19,7 @@ _COMMON = (
     "-fno-strict-aliasing",  # kernels reinterpret memory freely
     "-fno-math-errno",
     "-fno-trapping-math",
+    "-fno-finite-loops",  # a loop without end must not be optimised away
     "-fwrapv",  # signed overflow and shifts as hardware does them
 )
 _FAST = ("-O2",)

@@ -10,14 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .mlx_library import LibraryKernel, Output, launch, metal_type, scalar
+from .mlx_library import Buffers, LibraryKernel, Output, launch, metal_type, scalar
 from .options import Counts, Options
 
 _STEEL = "steel/attn/kernels/steel_attention.h"
 _STEEL_ATTN = "steel/attn/attn.h"
-
-
-Buffers = dict[int, tuple[str, np.ndarray] | Output]
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,9 @@ class Output:
     init: float | None = None
 
 
+Buffers = dict[int, tuple[str, np.ndarray] | Output]  # by slot: (name, array) for an input
+
+
 def headers_root() -> Path:
     """The headers of the installed MLX, which are those of the macOS wheel of its version; else that wheel's."""
     return mlx_headers.installed_root() or mlx_headers.wheel_root()

@@ -7,9 +7,9 @@ time.
 from __future__ import annotations
 
 import numpy as np
+
 from mlx_tx_conformance.emulator import Counts, Options
 from mlx_tx_conformance.oracle.attention import attention
-
 from tests.conformance.emulator.run_kernel import launch
 
 SOURCE = """

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
+
 from mlx_tx_conformance.emulator import Counts, KernelError, Options
 from mlx_tx_conformance.emulator.custom import Shape, Source, run
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import mlx.core as mx
 import numpy as np
 import pytest
-from mlx_tx_conformance import emulator
-from mlx_tx_conformance.emulator import KernelError
 
 from mlx_tx.kernels import Kernel, current_executor, kernels_available
+from mlx_tx_conformance import emulator
+from mlx_tx_conformance.emulator import KernelError
 
 SCALE_AND_ADD = Kernel(
     "scale_and_add",

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.emulator import KernelError, Options
 from mlx_tx_conformance.emulator.mlx_attention import Attention, steel, vector
 from mlx_tx_conformance.emulator.mlx_headers import KERNELS
 from mlx_tx_conformance.emulator.mlx_library import LibraryKernel, Output, headers_root, launch, scalar
-
 from tests.conformance.emulator import flash
 from tests.conformance.emulator.flash import BARRIER, replace_nth
 from tests.conformance.emulator.run_kernel import launch as run

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from mlx_tx_conformance.emulator import KernelError, Options
 
+from mlx_tx_conformance.emulator import KernelError, Options
 from tests.conformance.emulator.run_kernel import launch, value
 
 SIXTEEN = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

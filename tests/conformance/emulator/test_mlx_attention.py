@@ -11,6 +11,7 @@ from itertools import product
 import ml_dtypes
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.emulator import KernelError, Options
 from mlx_tx_conformance.emulator.mlx_attention import Attention, steel, vector, vector_two_pass
 from mlx_tx_conformance.oracle.attention import attention

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.emulator import Options
 from mlx_tx_conformance.emulator.mlx_library import LibraryKernel, Output, launch, metal_type, scalar
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from mlx_tx_conformance.emulator.rewrite import function_constants, strip_comments, to_cpp
 
 

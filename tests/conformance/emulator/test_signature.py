@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 import pytest
+
 from mlx_tx_conformance.emulator.signature import ATTRIBUTES, Argument, generate
 
 DTYPES = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from mlx_tx_conformance.emulator import Options
 
+from mlx_tx_conformance.emulator import Options
 from tests.conformance.emulator.run_kernel import launch, value
 
 LANES = np.arange(32)

@@ -69,11 +69,18 @@ mlx_tx_switch:
 #error "the emulator knows x86-64 and aarch64"
 #endif
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace emu {
 
 constexpr size_t STACK_BYTES = 256 << 10;
 
 void* prepare_stack(char* top, void (*entry)()) {
+#if defined(__SANITIZE_ADDRESS__)
+  ASAN_UNPOISON_MEMORY_REGION(top - STACK_BYTES / 2, STACK_BYTES / 2);  // frames of a launch that was abandoned
+#endif
   auto** sp = reinterpret_cast<void**>(reinterpret_cast<uintptr_t>(top) & ~uintptr_t(63));
 #if defined(__x86_64__)
   *--sp = nullptr;  // the return address of entry: none. Keeps the stack aligned as after a call.
