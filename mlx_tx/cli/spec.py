@@ -9,6 +9,7 @@ from typing import Any
 
 from .common import UsageError, add_clauses, add_spec, load, spec_folder
 
+MAPPINGS = frozenset({"dims", "call", "let", "inputs", "layout", "over"})
 HELP = "list, show, lint and extend the clauses"
 
 
@@ -94,8 +95,8 @@ def _case_lines(case: Any) -> list[str]:
     for name in ("note", "source", "dims", "dtype", "call", "let", "inputs", "layout", "steps", "over", "path", "seed"):
         value = getattr(case, name)
         if value:
-            text = "; ".join(map(str, value)) if name == "source" else value
-            lines.append(f"  {name:7} {dict(text) if hasattr(text, 'items') else text}")
+            text = "; ".join(map(str, value)) if name == "source" else str(dict(value) if name in MAPPINGS else value)
+            lines.append(f"  {name:7} {text}")
     arguments = f" {dict(case.check_args)}" if case.check_args else ""
     return [*lines, f"  {'check':7} {case.check}{arguments}"]
 

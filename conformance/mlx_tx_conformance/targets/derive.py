@@ -135,7 +135,8 @@ def compiled(function: Function) -> Function:
     def run(arrays: Arrays) -> Arrays:
         import mlx.core as mx
 
-        names, found = list(arrays), []
+        names = list(arrays)
+        found: list[str] = []
 
         def flat(*values: Any) -> list[Any]:
             results = function(dict(zip(names, values, strict=True)))

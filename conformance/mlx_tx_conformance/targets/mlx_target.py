@@ -160,7 +160,7 @@ def _on(device: str) -> Iterator[None]:
     if device == "emulated":
         from .. import emulator
 
-        with mx.stream(mx.cpu), emulator.device():  # type: ignore[attr-defined]
+        with mx.stream(mx.cpu), emulator.device():
             yield
         return
     with mx.stream(mx.gpu if device == "gpu" else mx.cpu):

@@ -25,8 +25,12 @@ PARTIAL_PATHS = ("mlx", "fused")
 
 
 # Arguments that the shared check takes besides q, k and v; what a call lacks goes in as None or False.
-NORMALISED = ("scale", "mask", "causal", "bias", "sinks", "window", "alibi", "softcap", "kv_lengths", "segments")
-NORMALISED += ("q_offset", "check")
+# fmt: off
+NORMALISED: tuple[str, ...] = (
+    "scale", "mask", "causal", "bias", "sinks", "window", "alibi", "softcap", "kv_lengths", "segments", "q_offset",
+    "check",
+)
+# fmt: on
 NOT_INPUTS = frozenset({"d_out", "d_lse", "t_q", "t_k", "t_v"})
 
 
@@ -39,7 +43,7 @@ class MlxTx(MLXTarget):
         import mlx_tx
 
         self.path = path
-        self._package = mlx_tx
+        self._package: Any = mlx_tx
         taken = frozenset(inspect.signature(mlx_tx.scaled_dot_product_attention).parameters) - NOT_ARGUMENTS
         arguments: dict[str, frozenset[str] | None] = {"attention": taken}
         for op in OTHER_OPS:

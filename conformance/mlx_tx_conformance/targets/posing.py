@@ -67,7 +67,7 @@ def _allowed(call: Call, arguments: frozenset[str]) -> np.ndarray | None:
         rules.append(_window(window, i, j))
     if "segments" in arguments:
         q_segments, kv_segments = segments_of(call)
-        if q_segments is not None:
+        if q_segments is not None and kv_segments is not None:
             rules.append(q_segments[:, None, :, None] == kv_segments[:, None, None, :])
     if not rules:
         return None
