@@ -10,6 +10,7 @@ import ml_dtypes
 import mlx.core as mx
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.quantise import BITS, GROUP_SIZES, quantise
 from mlx_tx_conformance.oracle.rope_scaling import rope_parameters, scaled_rope
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.mlp import gelu, gelu_tanh, silu
 from mlx_tx_conformance.oracle.model_gradients import cross_entropy
 from mlx_tx_conformance.oracle.norms import layer_norm, rms_norm

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx.backend.test.case.node import collect_testcases
+from onnx.reference import ReferenceEvaluator
+
 from mlx_tx_conformance.oracle import mlp, norms
 from mlx_tx_conformance.oracle.rnn import rnn
 from mlx_tx_conformance.oracle.softmax import softmax
-from onnx.backend.test.case.node import collect_testcases
-from onnx.reference import ReferenceEvaluator
 
 OPERATORS = ("RMSNormalization", "LayerNormalization", "Gelu", "Relu", "Swish", "Softmax", "RNN")
 

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
+
 from mlx_tx_conformance.oracle import mlp, norms, rnn
 from mlx_tx_conformance.oracle.embeddings import embed
 from mlx_tx_conformance.oracle.model_gradients import cross_entropy, input_gradient, weight_gradient
 from mlx_tx_conformance.oracle.models import decoder, encoder, encoder_decoder
 from mlx_tx_conformance.oracle.record import Recorder
-from torch import nn
 
 CLOSE = {"rtol": 1e-11, "atol": 1e-12}
 

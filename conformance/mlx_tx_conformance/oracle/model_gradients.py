@@ -100,8 +100,7 @@ def input_gradient(
     moves = np.zeros((len(rows), width, T, width))
     for n, t in enumerate(rows):
         moves[n, :, t] = step * np.eye(width)
-    moves = moves.reshape(-1, T, width)
-    batch = np.concatenate([start + k * moves for k, _ in STENCIL])
+    batch = np.concatenate([start + k * moves.reshape(-1, T, width) for k, _ in STENCIL])
     record = Recorder({"embed": batch})
     _run(config, weights, np.zeros(batch.shape[:2], dtype=np.int64), record=record)
     values = (record.values[of] * d_out).sum(axis=(1, 2)).reshape(len(STENCIL), len(rows), width)

@@ -69,9 +69,9 @@ def scaled_rope(
     if lengths.shape not in ((), (array.shape[0],)):
         raise ValueError(f"[scaled_rope] length must be an integer or have shape [B]; got shape {lengths.shape}")
     found = [rope_parameters(dims, base, scaling, length=int(L)) for L in lengths.ravel()]
-    frequencies, factors = (np.array(values) for values in zip(*found, strict=True))
-    angles = np.broadcast_to(at.astype(np.float64), (len(found) if at.ndim == 1 else len(at), T))[..., None]
-    angles, factors = angles * frequencies[:, None, :], factors[:, None, None]
+    frequencies = np.array([of_row for of_row, _ in found]).reshape(-1, 1, dims // 2)
+    factors = np.array([factor for _, factor in found]).reshape(-1, 1, 1)
+    angles = np.atleast_2d(at.astype(np.float64))[..., None] * frequencies
     cos, sin = factors * np.cos(angles), factors * np.sin(angles)
     # One row serves every sequence; a row of its own for each of them stands beside the axes between B and T.
     shape = (T, dims // 2) if len(cos) == 1 else (len(cos), *(1,) * (array.ndim - 3), T, dims // 2)

@@ -1,7 +1,8 @@
 """A model's configuration as the oracle reads it: from a plain dict, with every default filled in.
 
 The dict is what an implementation's ``config.to_dict()`` gives; a key that is absent or ``None`` takes its default, a
-key that is not known is refused. Nothing is shared with the implementation that reads the same dict.
+key that is not known is refused. Nothing is shared with the implementation that reads the same dict. Dropout is a
+known key without effect: the oracle says what a model computes in evaluation.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import zlib
 from typing import Any
 
 import numpy as np
+
 from mlx_tx_conformance.oracle.parameters import parameter_shapes
 
 Config = dict[str, Any]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.models import decoder, encoder_decoder
 from mlx_tx_conformance.oracle.norms import layer_norm, rms_norm
 from mlx_tx_conformance.oracle.record import Recorder

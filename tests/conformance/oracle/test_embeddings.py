@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.embeddings import embed, learned_positions, output_head
 
 TABLE = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.mlp import GATED, KINDS, gelu, gelu_tanh, mixture, mlp, moe, relu, route, silu
 
 ACTIVATIONS = {

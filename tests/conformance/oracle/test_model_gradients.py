@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.model_gradients import (
     cross_entropy,
     derivative,

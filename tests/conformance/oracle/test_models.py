@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.cache import Rule
 from mlx_tx_conformance.oracle.models import decoder, encoder, encoder_decoder
 from mlx_tx_conformance.oracle.quantise import quantised_values
@@ -64,6 +65,19 @@ def test_every_stage_of_an_encoder_and_decoder(name):
         for x in writing.run(target[b].tolist(), list(range(5)), [True] * 5, (memory, there)):
             writing.logits(x)
         assert_stages(stages, writing.stages, b)
+
+
+@pytest.mark.parametrize("name", list(CONFIGS))
+@pytest.mark.parametrize(("B", "T"), [(2, 0), (0, 3), (1, 1)], ids=str)
+def test_empty_batches_and_texts(name, B, T):
+    config, tokens = CONFIGS[name], np.zeros((B, T), int)
+    if name in PAIRS:
+        logits = encoder_decoder(config, weights_of(config), np.zeros((B, 2), int), tokens)["decoder.logits"]
+        encoder_decoder(config, weights_of(config), tokens, np.zeros((B, 2), int))
+    else:
+        logits = run(config, tokens)["logits"]
+    assert logits.shape == (B, T, 13)
+    assert np.isfinite(logits).all()
 
 
 class TestOrder:

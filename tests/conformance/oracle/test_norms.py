@@ -7,6 +7,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.norms import layer_norm, rms_norm
 
 X = np.random.default_rng(0).normal(size=(2, 3, 5)) * 4 + 1
@@ -80,3 +81,8 @@ def test_a_large_common_offset_does_not_hide_the_row():
 
 def test_half_precision_inputs():
     assert rms_norm(np.ones(4, dtype=ml_dtypes.bfloat16)).dtype == np.float64
+
+
+def test_defaults_are_eps_1e_5_and_no_offset():
+    np.testing.assert_array_equal(rms_norm(X, WEIGHT), rms_norm(X, WEIGHT, eps=1e-5, offset=0.0))
+    np.testing.assert_array_equal(layer_norm(X, WEIGHT), layer_norm(X, WEIGHT, eps=1e-5, offset=0.0))

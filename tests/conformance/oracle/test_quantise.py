@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.quantise import BITS, GROUP_SIZES, bytes_per_token, quantise, quantised_values
 
 W = np.random.default_rng(0).normal(size=(3, 256)).astype(np.float32)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.relative_bias import relative_bias, relative_buckets
 
 SHAPES = [(32, 128), (16, 64), (8, 20), (12, 50), (64, 1000)]
@@ -69,6 +70,18 @@ def test_bias_by_hand():
     assert bias.shape == (1, 2, 3, 4)
     assert bias[0, 0].tolist() == [[10 + b for b in row] for row in buckets]
     assert bias[0, 1].tolist() == [[-1 - b for b in row] for row in buckets]
+
+
+def test_the_fewest_buckets():
+    assert relative_buckets([-9, -1, 0, 1, 9], bidirectional=True, num_buckets=4).tolist() == [1, 1, 0, 3, 3]
+    assert relative_buckets([-9, -1, 0, 9], bidirectional=False, num_buckets=2).tolist() == [1, 1, 0, 0]
+
+
+def test_the_table_reaches_128_by_default():
+    table = np.arange(32.0)[:, None]
+    bias = relative_bias(table, 1, 200, bidirectional=True)
+    np.testing.assert_array_equal(bias, relative_bias(table, 1, 200, bidirectional=True, max_distance=128))
+    assert (bias != relative_bias(table, 1, 200, bidirectional=True, max_distance=129)).any()
 
 
 def test_bias_of_each_batch_row():

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.rnn import first_input_jacobian, rnn, rnn_input_gradient
 
 B, D, H = 2, 3, 4

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.positions import rope
 from mlx_tx_conformance.oracle.rope_scaling import rope_parameters, scaled_rope
 
@@ -121,6 +122,7 @@ def turning_pair(times: float, dims: int, base: float, M: float) -> float:
         (16, 10000.0, {"beta_fast": 8.0, "beta_slow": 2.0}),
         (8, 10000.0, {"original_max_positions": 32}),
         (128, 1e6, {"original_max_positions": 32768}),
+        (16, 10.0, {"beta_fast": 128.0}),  # a ramp that ends beyond the last channel
     ],
     ids=str,
 )
@@ -159,7 +161,8 @@ def test_yarn_ramp_of_published_models():
 def test_yarn_ramp_of_no_width_is_a_step():
     scaling = {**YARN, "beta_fast": 1.0, "beta_slow": 1.0, "truncate": False}
     ratio = np.array(plain(64, 10000.0)) / rope_parameters(64, 10000.0, scaling)[0]
-    assert ({*ratio.round(9).tolist()}) == {1.0, 4.0}
+    step = turning_pair(1.0, 64, 10000.0, 4096)
+    np.testing.assert_allclose(ratio, [4 if r > step else 1 for r in range(32)], rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -246,6 +249,15 @@ def test_length_is_given_or_that_of_each_row():
     np.testing.assert_array_equal(forced[1], together[1])
     assert not np.allclose(forced[0], together[0])
     np.testing.assert_array_equal(forced, scaled_rope(x, offset=np.array([0, 62]), scaling=LONG, length=65))
+
+
+def test_any_number_of_axes():
+    x = np.random.default_rng(7).normal(size=(2, 3, 4, 8))
+    turned = scaled_rope(x, scaling=YARN)
+    np.testing.assert_array_equal(scaled_rope(x[0, 0], scaling=YARN), turned[0, 0])
+    np.testing.assert_array_equal(scaled_rope(x[:, 0], offset=np.array([0, 0]), scaling=YARN), turned[:, 0])
+    with pytest.raises(ValueError, match=r"\[scaled_rope\] x must have the layout \[..., T, D\]; got shape \(8,\)"):
+        scaled_rope(x[0, 0, 0])
 
 
 def test_the_input_stays_as_it_is():

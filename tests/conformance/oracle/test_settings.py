@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from mlx_tx_conformance.oracle.settings import MLP, Norm, Position, read
 
 SMALL = {

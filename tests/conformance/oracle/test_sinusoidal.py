@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.sinusoidal import frequencies, shift_matrix, sinusoidal_table
 
 
