@@ -46,16 +46,18 @@ class Rule:
         if self.keep and (self.max_size is None or not 0 <= self.keep < self.max_size):
             raise ValueError(f"[Rule] keep must lie in 0..max_size - 1; got {self.keep} of {self.max_size}")
 
-    def sees(self, query: int, key: int) -> bool:
-        """Whether the query at one position sees the key at another."""
-        if not 0 <= key <= query:
-            return False
-        return self.max_size is None or key < self.keep or key > query - (self.max_size - self.keep)
+    def sees(self, query: Any, key: Any) -> Any:
+        """Whether the query at one position sees the key at another; integers, or arrays of them that broadcast."""
+        seen = (key >= 0) & (key <= query)
+        if self.max_size is None:
+            return seen
+        return seen & ((key < self.keep) | (key > query - (self.max_size - self.keep)))
 
     def mask(self, T: int, left_padding: ArrayLike | None = None) -> Bool:
         """The rule over a whole text of T slots, [1 or B, 1, T, T]: what a single pass has to be given."""
-        pads = [0] if left_padding is None else np.asarray(left_padding).tolist()
-        return np.array([[[[self.sees(i - pad, j - pad) for j in range(T)] for i in range(T)]] for pad in pads])
+        pads = np.zeros(1, dtype=np.int64) if left_padding is None else np.asarray(left_padding)
+        at = np.arange(T) - pads[:, None, None]
+        return np.asarray(self.sees(at[..., None], at[..., None, :]))
 
 
 @dataclass(frozen=True)
