@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 # The order agrees with `enum class Kind` in runtime/runtime.h; the last two never come from the runtime.
 KINDS = (
@@ -21,7 +20,7 @@ KINDS = (
 )
 
 
-@dataclass
+@dataclass(eq=False)
 class KernelError(Exception):
     """A fault of a kernel, or of its use, on the emulated device.
 
@@ -40,7 +39,6 @@ class KernelError(Exception):
     threadgroup: tuple[int, int, int] | None = None
     file: str = ""
     line: int | None = None
-    details: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         where = []

@@ -186,4 +186,5 @@ def _counts(answer: Mapping[str, Any], memories: Sequence[Memory], checked: bool
         threadgroup_bytes_written=native["threadgroup_bytes_written"],
         bytes_read=by_name(answer["read"]),
         bytes_written=by_name(answer["written"]),
+        bytes_unwritten={name: n for name, n in by_name(answer["unwritten"]).items() if n},
     )

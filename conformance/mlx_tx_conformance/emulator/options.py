@@ -14,7 +14,8 @@ class Options:
 
     checked: hooks on every load and store: races, uninitialised reads, exact bounds and byte counts; several times
         slower. Without it bounds are watched by red zones, and divergence, threadgroup memory and thread count as ever.
-    order: in which order the threads of a group run between barriers; ``random`` is drawn from ``seed``.
+    order: in which order the groups of a grid run, and the threads of a group between barriers; ``random`` is drawn
+        from ``seed``.
     flush_denormals: float results below 1.2e-38 become zero, which Metal allows.
     fma: let the compiler contract a * b + c, which Metal allows; ``metal::fma`` is fused in any case.
     time_limit: seconds for one launch, after which it counts as a deadlock.
@@ -40,7 +41,8 @@ class Options:
 class Counts:
     """What one launch, or several added up, did.
 
-    Bytes by buffer name are exact and present in checked builds only. ``threadgroup_bytes`` is the largest static
+    Bytes by buffer name are exact and present in checked builds only; ``bytes_unwritten`` are those of an output that
+    no thread wrote, where there are any. ``threadgroup_bytes`` is the largest static
     threadgroup memory of a group; everything else is a sum over groups (barriers) or lanes (exp).
     """
 
@@ -55,6 +57,7 @@ class Counts:
     threadgroup_bytes_written: int = 0
     bytes_read: Mapping[str, int] = field(default_factory=dict)
     bytes_written: Mapping[str, int] = field(default_factory=dict)
+    bytes_unwritten: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def device_bytes_read(self) -> int:
@@ -80,4 +83,5 @@ class Counts:
             threadgroup_bytes_written=self.threadgroup_bytes_written + other.threadgroup_bytes_written,
             bytes_read=merged(self.bytes_read, other.bytes_read),
             bytes_written=merged(self.bytes_written, other.bytes_written),
+            bytes_unwritten=merged(self.bytes_unwritten, other.bytes_unwritten),
         )

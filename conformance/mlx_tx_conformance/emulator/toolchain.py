@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ RUNTIME = HERE / "runtime"
 INCLUDE = HERE / "include"
 OVERLAY = HERE / "overlay"
 
+_PLACE = re.compile(r"^([\w.]+\.(?:metal|h)):(\d+):", re.M)  # a compiler message about a kernel's own source
 _INSTALL_HINT = (
     "the emulated Metal device compiles kernels with the system's C++ compiler and found none; install one "
     "(Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++; Alpine: apk add g++; macOS: xcode-select "
@@ -74,7 +76,14 @@ class Compiler:
         done = subprocess.run([*self.command, *arguments], capture_output=True, text=True, check=False)
         if done.returncode:
             shown = [line for line in done.stderr.splitlines() if "error" in line or "note:" in line]
-            raise KernelError("compile", "\n".join(shown[:12]) or done.stderr[-2000:], kernel=kernel)
+            place = _PLACE.search("\n".join(shown))
+            raise KernelError(
+                "compile",
+                "\n".join(shown[:12]) or done.stderr[-2000:],
+                kernel,
+                file=place.group(1) if place else "",
+                line=int(place.group(2)) if place else None,
+            )
 
 
 @functools.lru_cache(maxsize=8)

@@ -60,6 +60,7 @@ class Counters(ctypes.Structure):
         *((name, ctypes.c_uint64) for name in COUNTERS),
         ("device_bytes_read", ctypes.c_uint64 * MAX_BUFFERS),
         ("device_bytes_written", ctypes.c_uint64 * MAX_BUFFERS),
+        ("device_bytes_unwritten", ctypes.c_uint64 * MAX_BUFFERS),
     ]
 
 
@@ -186,6 +187,7 @@ class Server:
             "counters": {name: getattr(counters, name) for name in COUNTERS},
             "read": counters.device_bytes_read[:count],
             "written": counters.device_bytes_written[:count],
+            "unwritten": counters.device_bytes_unwritten[:count],
         }
 
 

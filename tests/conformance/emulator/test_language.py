@@ -138,6 +138,7 @@ def test_what_metal_refuses_does_not_compile(wrong: str) -> None:
     with pytest.raises(KernelError, match=r"probe\.metal:2|static assertion") as caught:
         value(wrong, x=np.zeros(9, np.float32))
     assert caught.value.kind == "compile"
+    assert caught.value.line == 2 or "static assertion" in str(caught.value)
 
 
 def test_attributes_of_every_thread() -> None:

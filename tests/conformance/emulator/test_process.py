@@ -59,6 +59,26 @@ def test_what_is_never_written_is_nan() -> None:
     assert np.isnan(out[1:]).all()
 
 
+def test_the_checked_build_counts_what_is_never_written() -> None:
+    body = "uint i = thread_position_in_grid.x; if (i % 2) out[i] = 1; all[i] = 2;"
+    outputs = {"out": ((8,), "float32"), "all": ((8,), "float32")}
+    counts = launch(body, {}, outputs, 8, options=Options(checked=True))[1]
+    assert counts.bytes_unwritten == {"out": 16}
+
+
+def test_groups_run_in_the_order_asked_for() -> None:
+    body = "order[atomic_fetch_add_explicit(&next[0], 1, memory_order_relaxed)].value = threadgroup_position_in_grid.x;"
+    seen = {}
+    for order in ("forward", "reverse", "random"):
+        outputs = {"next": ((1,), "int32"), "order": ((16,), "int32")}
+        options = Options(order=order, seed=1)
+        seen[order] = launch(body, {}, outputs, 16, 1, options=options, init_value=0, atomic=True)[0][1].tolist()
+    assert seen["forward"] == list(range(16))
+    assert seen["reverse"] == list(range(16))[::-1]
+    assert sorted(seen["random"]) == list(range(16))
+    assert seen["random"] not in (seen["forward"], seen["reverse"])
+
+
 def test_threads_launch_side_by_side() -> None:
     with ThreadPoolExecutor(4) as pool:
         for out in pool.map(lambda _: copy(), range(16)):

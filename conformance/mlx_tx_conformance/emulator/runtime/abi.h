@@ -45,6 +45,7 @@ struct Counters {
   uint64_t mma, exp, threadgroup_barriers, simdgroup_barriers, collectives, switches, threadgroups, threadgroup_bytes;
   uint64_t threadgroup_bytes_read, threadgroup_bytes_written;
   uint64_t device_bytes_read[MAX_BUFFERS], device_bytes_written[MAX_BUFFERS];  // checked builds only
+  uint64_t device_bytes_unwritten[MAX_BUFFERS];  // of outputs without initial value: what no thread wrote; checked only
 };
 
 // One simdgroup: which of its lanes can run, which wait, and the operands of the operation they meet at.

@@ -4,9 +4,12 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <random>
+#include <vector>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -136,6 +139,18 @@ static Group& only_group() {  // one process runs one threadgroup at a time; its
   return *instance;
 }
 
+// Groups of a grid run in no promised order either: the order of threads is theirs too.
+static std::vector<uint64_t> group_order(const LaunchRequest& request, uint64_t last) {
+  std::vector<uint64_t> numbers;
+  for (uint64_t i = request.first_group; i < last; i++) numbers.push_back(i);
+  if (Order(request.order) == Order::reverse) std::reverse(numbers.begin(), numbers.end());
+  if (Order(request.order) == Order::random) {
+    std::mt19937_64 generator(request.seed);
+    for (size_t i = numbers.size(); i > 1; i--) std::swap(numbers[i - 1], numbers[generator() % i]);
+  }
+  return numbers;
+}
+
 static int run(Entry entry, const LaunchRequest& request) {
   uint64_t threads = uint64_t(request.threadgroup[0]) * request.threadgroup[1] * request.threadgroup[2];
   if (threads > MAX_THREADS || threads == 0) {
@@ -155,10 +170,13 @@ static int run(Entry entry, const LaunchRequest& request) {
   fill_red_zones(request);
   {
     FloatingMode mode(request.flush_denormals);
-    for (uint64_t i = request.first_group; i < last && !failed; i++)
-      run_group(entry, pointers, {uint32_t(i % groups.x), uint32_t(i / groups.x % groups.y), uint32_t(i / (uint64_t(groups.x) * groups.y))},
-                groups);
+    for (uint64_t number : group_order(request, last)) {
+      run_group(entry, pointers, {uint32_t(number % groups.x), uint32_t(number / groups.x % groups.y),
+                                  uint32_t(number / (uint64_t(groups.x) * groups.y))}, groups);
+      if (failed) break;
+    }
   }
+  if (request.checked) shadow_count_unwritten();
   if (!failed) check_red_zones(request);
   return failed;
 }

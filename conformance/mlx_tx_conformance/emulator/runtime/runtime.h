@@ -111,6 +111,7 @@ void confirm_suspicion();
 
 // shadow.cpp
 void shadow_start_launch();
+void shadow_count_unwritten();
 void shadow_new_array(size_t offset, size_t size);
 enum class Access : uint32_t { read, write, atomic_read, atomic_write };
 void observe(const void* address, size_t size, Access access, void* pc);

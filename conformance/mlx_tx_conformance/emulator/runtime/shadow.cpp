@@ -46,6 +46,14 @@ void shadow_start_launch() {
       for (size_t k = 0; k < launch->buffers[i].size; k++) device_cells[first_cell[i] + k].initialised = true;
 }
 
+void shadow_count_unwritten() {
+  for (uint32_t i = 0; i < launch->buffer_count; i++) {
+    if (!launch->buffers[i].writable) continue;
+    for (size_t k = 0; k < launch->buffers[i].size; k++)
+      counters->device_bytes_unwritten[i] += !device_cells[first_cell[i] + k].initialised;
+  }
+}
+
 void shadow_new_array(size_t offset, size_t size) {
   for (size_t i = 0; i < size; i++) group_cells[offset + i] = Cell{};
 }
