@@ -41,10 +41,10 @@ def derivative(context: Context, kind: str) -> Outcome:
     if kind == "vmap":
         return against_bounds(call, result, context.bounds(), ("out",))
     actual, expected = float64(result.outputs["out"]), _finite_difference(call)
-    error, size = float(np.max(np.abs(actual - expected))), float(np.max(np.abs(expected)))
-    if not error <= PRESENT_WITHIN * size:
-        return failed(f"the {kind} derivative is off by {error:.3g} where the true one reaches {size:.3g}")
-    return passed(f"off by {error / size:.2g} of its size")
+    off, size = float(np.max(np.abs(actual - expected))), float(np.max(np.abs(expected)))
+    if not off <= PRESENT_WITHIN * size:
+        return failed(f"the {kind} derivative is off by {off:.3g} where the true one reaches {size:.3g}")
+    return passed(f"off by {off / size:.2g} of its size")
 
 
 @check
