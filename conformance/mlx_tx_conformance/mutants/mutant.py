@@ -66,7 +66,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, mutant: Mutant) -> None:
         self.mutant = mutant
 
-    def find_spec(self, fullname, path=None, target=None):  # type: ignore[no-untyped-def]
+    def find_spec(self, fullname, path=None, target=None):
         if fullname != self.mutant.module:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
