@@ -233,13 +233,13 @@ class Evaluation:
 
     def changes(self, body: Mapping[str, Any], *path: str | int) -> dict[str, Any]:
         """Changes to a case (``steps``, ``agrees: {with: ...}``): nulls stay, as they take something away."""
-        changed: dict[str, Any] = dict(body)
-        if "call" in body:
+        changed: dict[str, Any] = {key: value for key, value in body.items() if value is not None}
+        if "call" in changed:
             changed["call"] = {
                 name: value if value is None or name == "outputs" else self._option(name, value, (*path, "call"))
                 for name, value in body["call"].items()
             }
-        if "inputs" in body:
+        if "inputs" in changed:
             changed["inputs"] = {
                 name: recipe if recipe is None else self._recipe(name, recipe, (*path, "inputs"))
                 for name, recipe in body["inputs"].items()

@@ -155,8 +155,7 @@ class _ClauseReader:
             return {}
         self.keys(value, DEFAULT_KEYS, "the defaults", "defaults")
         names = NameCheck(self.document, ("defaults",), "in the defaults")
-        let = names.mapping(value.get("let"), "let", "let")
-        names.sections(value, _ops(value, tuple(OPS.values())), let)
+        names.sections(value, _ops(value, tuple(OPS.values())), _let(value))
         self.findings += names.findings
         if names.findings:
             return {}
@@ -178,10 +177,9 @@ class _ClauseReader:
         self.keys(case, CASE_KEYS, where, *place)
         own = self.sources(case["source"], *place, "source") if "source" in case else ()
         names = NameCheck(self.document, place, f"in {where}")
-        let = names.mapping(case.get("let"), "let", "let")
         below = defaults.get("call") if isinstance(defaults.get("call"), Mapping) else None
         ops = _ops(case, _ops({"call": below}, (OPS[DEFAULT_OP],)))
-        names.sections(case, ops, {**defaults.get("let", {}), **let})
+        names.sections(case, ops, _let(defaults) | _let(case))
         self.findings += names.findings
         if len(self.findings) > before:
             return None
@@ -212,6 +210,11 @@ class _ClauseReader:
         for section, check in (("steps", "order_does_not_matter"), ("over", "law")):
             if section in body and name != check:
                 self.add(f"{section!r} belongs to the check {check} in {where}", *place, section)
+
+
+def _let(body: Mapping[str, Any]) -> dict[str, Any]:
+    let = body.get("let")
+    return dict(let) if isinstance(let, Mapping) else {}
 
 
 def _ops(body: Mapping[str, Any], otherwise: tuple[Op, ...]) -> tuple[Op, ...]:

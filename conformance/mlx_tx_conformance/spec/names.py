@@ -70,7 +70,8 @@ class NameCheck:
         self.call(body.get("call"), ops, let, "call")
         self.inputs(body.get("inputs"), ops, "inputs")
         self.layout(body.get("layout"), ops, "layout")
-        self.let(let, ops)
+        if body.get("let") is not None:
+            self.let(self.mapping(body["let"], "let", "let"), ops, let)
         self.over(body.get("over"))
         for n, step in enumerate(self.listing(body["steps"], "steps", "steps") if "steps" in body else ()):
             self.changes(step, ops, let, "steps", n)
@@ -157,9 +158,9 @@ class NameCheck:
             if self.known("array", name, arrays, *path, name) and layout is not None:
                 self.known("layout", layout, LAYOUTS, *path, name)
 
-    def let(self, let: Mapping[str, Any], ops: tuple[Op, ...]) -> None:
+    def let(self, let: Mapping[str, Any], ops: tuple[Op, ...], known: Mapping[str, Any]) -> None:
         arrays = {name for op in ops for name in op.arrays}
-        earlier: dict[str, Any] = {}
+        earlier = {name: line for name, line in known.items() if name not in let}
         for name, value in let.items():
             line = self.mapping(value, "a line of let", "let", name)
             if name in arrays:
@@ -199,6 +200,8 @@ class NameCheck:
             self.listing(over[variables[0]], variables[0], "over", variables[0])
 
     def changes(self, value: Any, ops: tuple[Op, ...], let: Mapping[str, Any], *path: str | int) -> None:
+        if value is None:
+            self.add("a change must be a mapping; got nothing", *path)
         changes = self.mapping(value, "a change", *path)
         for key, inner in changes.items():
             if self.known("key", key, CHANGE_KEYS, *path, key):
@@ -227,7 +230,9 @@ class NameCheck:
                 self.argument(argument.kind, given, ops, let, "check", name, key)
             elif signature.variable:
                 variables.append(key)
-                self.listing(given, key, "check", name, key)
+                for n, value in enumerate(self.listing(given, key, "check", name, key)):
+                    if key == "layout":
+                        self.layout(value, ops, "check", name, key, n)
             else:
                 self.known(f"argument of {name}", key, signature.arguments, "check", name, key)
         if len(variables) > 1:
@@ -290,11 +295,11 @@ class NameCheck:
             inner.known("key", name, ("name", *VARIANT_KEYS), name)
         body = {k: v for k, v in value.items() if k in VARIANT_KEYS}
         call = body.get("call")
-        if isinstance(call, Mapping) and call.get("op") in OPS:
+        if isinstance(call, Mapping) and isinstance(call.get("op"), str) and call["op"] in OPS:
             ops = (OPS[call["op"]],)
         check = body.pop("check", None)
-        inner.sections(body, ops, {})
-        if isinstance(check, Mapping | str):
+        inner.sections(body, ops, let)
+        if check is not None:
             inner.check({"check": check}, ops, let)
         self.findings += inner.findings
 

@@ -20,7 +20,7 @@ _KEYS = ("dtype", "design", "layout", "seed", "path")
 _ROOTS = ("shapes", "call", "inputs", "layout", "let", "over", "check", "expect")
 
 
-class VaryFault(ValueError):  # noqa: N818 - turned into a SpecError with file and line by the caller
+class VaryFault(ValueError):
     """A key or value of ``vary`` that cannot be used; the hint is for the end of the message."""
 
     def __init__(self, message: str, hint: str = "") -> None:

@@ -25,6 +25,8 @@ def test_booleans_count_as_numbers_in_arrays_as_they_do_in_python():
         ("+", 2**53, 1),
         ("*", 2**30, 2**30),
         ("**", 3, 99),
+        ("**", 2, 64),  # in int64 that is 0
+        ("*", 2**32, 2**32),
         ("**", 10, 10**9),
     ],
 )

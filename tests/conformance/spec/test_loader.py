@@ -1,4 +1,6 @@
+import copy
 import os
+import random
 import subprocess
 import sys
 import time
@@ -6,9 +8,12 @@ import time
 import pytest
 
 from mlx_tx_conformance.spec import SpecError, load_spec
+from mlx_tx_conformance.spec.expand import expand
+from mlx_tx_conformance.spec.grammar import read_clause
 from mlx_tx_conformance.spec.loader import spec_hash
+from mlx_tx_conformance.spec.reader import Document, parse
 
-from .conftest import CAUSAL, SOURCES, WINDOW
+from .conftest import CAUSAL, SOURCES, WINDOW, clause_text
 
 
 def refusal(root):
@@ -142,6 +147,65 @@ def test_the_hash_follows_names_and_bytes(root):
     renamed = spec_hash(root)
     (root / "sources.yaml").write_text(SOURCES + "\n")
     assert len({before, renamed, spec_hash(root)}) == 3
+
+
+RICH = clause_text(
+    """
+    - id: varied
+      shapes: {T_q: "T_kv // 2", T_kv: 8}
+      inputs: {design: {spiky: {std: 16}}, mask: {where: "j <= i", additive: -1.0, shape: [1, 1, T_q, T_kv]}}
+      layout: {k: sliced}
+      vary: {dtype: [float32, float16], form: [{name: a, call: {causal: true}}, {name: b, inputs: {sinks: [1, 2]}}]}
+      pairwise: {D: [8, 16], window: [null, 2, [1, 2]]}
+      only_if: "D > 8 or a"
+      check: {unchanged: {perturb: [k], where: "j > i", at: j, by: nan}}
+      tags: [slow]
+      seed: 3
+    - id: by-hand
+      inputs: {q: [[[[1.0]]]], k: [[[[1.0]]]], v: [[[[1.0]]]]}
+      expect: {out: [[[[1.0]]]]}
+    - {id: refused, call: {window: 0}, expect: {raises: {type: ValueError, names: [window]}}}
+    - id: chain
+      let: {r: {op: rope, x: q, offset: "s + 1"}}
+      call: {q: r, outputs: [lse]}
+      check: {same_for: {s: [0, 17]}}
+    - {id: sizes, over: {figure: flops, T: [4, 8, 16]}, check: {law: {exponent_at_most: 2.0}}}
+    - {id: order, steps: [{call: {causal: true}}, {inputs: {mask: {where: j}}}], check: order_does_not_matter}
+    - {id: forms, check: {agrees: {with: {call: {causal: true}, layout: {q: offset}}}}}
+    """,
+    "call: {op: attention, scale: 0.5}",
+)
+ODD = [None, 3, -1, 2.5, True, float("nan"), "x", "", "j <= i", "q", "rope", [], [1], [[1]], [None], {}, {"a": 1}]
+ODD += [{"name": "x"}, {"name": "x", "value": 3}, {"where": "j"}, {"op": "rope"}, {"op": {}}, [{}], 2**40]
+
+
+def _places(value, place=()):
+    yield place
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from _places(item, (*place, key))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_written_is_a_spec_or_a_finding(seed):
+    rng = random.Random(seed)
+    loaded = refused = 0
+    for _ in range(250):
+        value = copy.deepcopy(parse(RICH, "f").value)
+        *above, last = rng.choice([place for place in _places(value) if place])
+        inner = value
+        for key in above:
+            inner = inner[key]
+        inner[last] = copy.deepcopy(rng.choice(ODD))
+        clause, findings = read_clause(Document("f", value, {(): 1}), "test")
+        assert (clause is None) == bool(findings)
+        for template in clause.templates if clause else ():
+            try:
+                loaded += len(expand(template))
+            except SpecError as error:
+                refused += len(error.findings)
+    assert loaded > 100
+    assert refused > 10
 
 
 def test_loading_and_listing_imports_no_mlx():

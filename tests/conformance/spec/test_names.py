@@ -99,6 +99,8 @@ def test_a_wrong_name_or_kind_is_answered_with_line_and_suggestion(part, message
         ("{agrees: {with: {call: {casual: true}}}}", "unknown option 'casual' in case 'a'; did you mean 'causal'?"),
         ("{agrees: {with: {inputs: {maks: null}}}}", "unknown array 'maks' in case 'a'; did you mean 'mask'?"),
         ("{agrees: {with: {layout: {k: slcied}}}}", "unknown layout 'slcied'"),
+        ("{same_for: {layout: [slcied]}}", "unknown layout 'slcied'"),
+        ("{agrees: {with: null}}", "a change must be a mapping; got nothing"),
         ("{same_for: {s: 3}}", "s must be a list of at least one value"),
         ("{same_for: {s: [1], t: [2]}}", "same_for takes one variable; got s, t"),
     ],
@@ -151,3 +153,17 @@ def test_defaults_are_checked_once_and_may_serve_several_ops():
     (fault,) = faults("- {id: a, check: finite}\n- {id: b, check: finite}", "call: {traditionl: true}")
     assert fault.startswith("spec/test/tst-1.yaml:6: ")
     assert "in the defaults; did you mean 'traditional'?" in fault
+
+
+def test_a_variant_may_use_the_values_of_let():
+    case = "{id: a, let: {r: {op: rope, x: q}}, vary: {form: [{name: on, call: {q: r}}, {name: off}]}, check: finite}"
+    assert faults(f"- {case}") == []
+    (fault,) = faults(f"- {case.replace('q: r}', 'q: s}')}")
+    assert "unknown value of let 's' in variant 'on' in case 'a'; known: r" in fault
+
+
+def test_values_of_let_may_come_from_the_defaults():
+    assert (
+        faults("- {id: a, let: {t: {op: rope, x: r}}, call: {q: t}, check: finite}", "let: {r: {op: rope, x: q}}") == []
+    )
+    assert "let must be a mapping" in faults("- {id: a, check: finite}", "let: [r]")[0]
