@@ -72,6 +72,11 @@ def _quick() -> Outcome:
     return passed()
 
 
+def _nap() -> Outcome:
+    time.sleep(0.15)
+    return passed()
+
+
 DEEDS: dict[str, Callable[[], Outcome]] = {
     "pass": lambda: passed(headroom=0.25, fingerprint="f", path="mini"),
     "fail": lambda: failed("out[0] = 2, expected 1", headroom=float("inf"), details={"worst": {"index": [0]}}),
@@ -83,6 +88,7 @@ DEEDS: dict[str, Callable[[], Outcome]] = {
     "bug": _bug,
     "sleep": _sleep,
     "quick": _quick,
+    "nap": _nap,
 }
 
 

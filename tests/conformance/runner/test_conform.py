@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 
 import pytest
+
 from mlx_tx_conformance.runner import JournalError, PoolError, RefusedError, Waivers, Watcher, conform, read_journal
 from mlx_tx_conformance.runner.rows import Row
 from mlx_tx_conformance.runner.waivers import Waiver
@@ -46,8 +47,14 @@ def test_a_case_beyond_the_time_limit_is_an_error_and_the_run_goes_on(tmp_path):
 
 
 def test_the_limit_is_for_one_case_not_for_a_batch(tmp_path):
-    run = conform(mini_plan(tmp_path, ["quick"] * 40, time_limit=0.4))
-    assert run.counts["pass"] == 40
+    run = conform(mini_plan(tmp_path, ["nap"] * 17, time_limit=0.9))
+    assert run.counts["pass"] == 17
+
+
+def test_a_crash_takes_the_rest_of_its_batch_nowhere(tmp_path):
+    run = conform(mini_plan(tmp_path, ["pass"] * 2 + ["crash"] + ["pass"] * 37))
+    assert run.counts["pass"] == 39
+    assert run.counts["error"] == 1
 
 
 def test_rows_come_in_the_order_of_spec_and_targets_whatever_finishes_first(tmp_path):
@@ -166,7 +173,7 @@ from pathlib import Path
 from mlx_tx_conformance.runner import InterruptedRunError, Watcher, conform
 from tests.conformance.runner.miniatures import mini_plan
 root = Path(sys.argv[1])
-plan = mini_plan(root, ["quick"] * 2000)
+plan = mini_plan(root, ["quick"] * 3 + [sys.argv[2]] * 2000)
 try:
     conform(plan, out=root / "run.jsonl", watcher=Watcher(row=lambda row: print("row", flush=True)))
 except InterruptedRunError as interrupted:
@@ -176,11 +183,16 @@ except InterruptedRunError as interrupted:
 
 @pytest.fixture
 def running(tmp_path, request):
-    """A long run in a process of its own, once its first rows are there."""
+    """A long run in a process group of its own, once its first rows are there; by parameter what its cases do."""
+    does = getattr(request, "param", "quick")
     root = str(request.config.rootpath)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path])}
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", SCRIPT, str(tmp_path), does],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
     )
     for _ in range(3):
         assert process.stdout.readline() == "row\n"
@@ -191,13 +203,14 @@ def running(tmp_path, request):
 
 
 def test_ctrl_c_leaves_a_journal_that_can_be_resumed(tmp_path, running):
-    running.send_signal(signal.SIGINT)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does: the whole group
     rest = running.stdout.read()
     assert "interrupted after" in rest
     journal = read_journal(tmp_path / "run.jsonl")
     assert journal.truncated == "no footer"
     assert len(journal.rows) >= 3
     assert len(journal.rows) < 2000
+    assert {row["verdict"] for row in journal.rows} == {"pass"}, "the workers were not hit"
 
 
 def test_a_killed_run_leaves_a_journal_that_can_be_read(tmp_path, running):
@@ -208,7 +221,8 @@ def test_a_killed_run_leaves_a_journal_that_can_be_read(tmp_path, running):
     assert len(journal.rows) >= 3
 
 
-def test_workers_end_with_their_parent(running):
+@pytest.mark.parametrize("running", ["quick", "sleep"], indirect=True)
+def test_workers_end_with_their_parent_in_the_middle_of_a_case_too(running):
     children = [
         int(line.split()[0])
         for line in subprocess.run(
@@ -217,6 +231,7 @@ def test_workers_end_with_their_parent(running):
         if line.split()[1] == str(running.pid)
     ]
     assert children
+    assert all(os.getsid(pid) != os.getsid(running.pid) for pid in children), "Ctrl-C must reach the parent alone"
     running.kill()
     running.wait()
     deadline = time.monotonic() + 10

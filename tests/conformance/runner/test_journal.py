@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from mlx_tx_conformance.runner import JournalError, read_journal, run_of
 from mlx_tx_conformance.runner.journal import JournalWriter
 from mlx_tx_conformance.runner.rows import count_verdicts

@@ -7,6 +7,7 @@ import json
 import ml_dtypes
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.outcome import Outcome
 from mlx_tx_conformance.runner.rows import make_row, plain
 

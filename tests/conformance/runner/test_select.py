@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from mlx_tx_conformance.runner import SelectionError, select
 
 from .miniatures import MiniCase

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
+
 from mlx_tx_conformance.runner import WaiverError, Waivers, load_waivers
 from mlx_tx_conformance.runner.waivers import Waiver
 
