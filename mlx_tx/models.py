@@ -1,0 +1,387 @@
+"""Whole models from one configuration: :class:`Encoder`, :class:`Decoder` and :class:`EncoderDecoder`.
+
+.. code-block:: python
+
+    config = ModelConfig.modern(vocab_size=256, d_model=128, num_layers=2)
+    model = Decoder(config)
+    logits = model(tokens)                      # [B, T, vocab]
+    cache = model.make_cache()
+    logits = model(tokens, cache)               # fill it, in steps of any size
+    logits = model(next_token, cache)
+
+Parameters have the names of Hugging Face checkpoints (``layers.0.self_attn.q_proj.weight``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten
+
+from mlx_tx.attention_layers import exists_of
+from mlx_tx.blocks import Block
+from mlx_tx.cache import CacheList, CrossKVCache
+from mlx_tx.cache.make import make_caches
+from mlx_tx.config import LayerConfig, ModelConfig
+from mlx_tx.embeddings import Embedding, LearnedPositions
+from mlx_tx.norms import Norm
+from mlx_tx.recorder import Stages, note, record_stages
+from mlx_tx.relative import RelativeBias
+from mlx_tx.sinusoidal import sinusoidal
+from mlx_tx.step import Step, begin, needs_length, per_row
+
+
+class Stack(nn.Module):
+    """The layers of an encoder or a decoder, with what comes right before and after them."""
+
+    def __init__(self, config: ModelConfig, layers: Sequence[LayerConfig], *, causal: bool, cross: bool) -> None:
+        super().__init__()
+        self.config = config
+        self._causal = causal
+        if config.position.kind == "learned":
+            assert config.position.max_positions is not None
+            self.position = LearnedPositions(config.position.max_positions, config.d_model)
+        if config.kind == "encoder_decoder":
+            # Each stack looks its own way.
+            layers = [layer._replace(position=replace(layer.position, bidirectional=None)) for layer in layers]
+        tables = [layer for layer in layers if layer.position.kind == "t5"]
+        if tables:
+            self.relative_bias = RelativeBias(tables[0].position.num_buckets, tables[0].attention.num_heads)
+        self.layers = [Block(config, layer, cross=cross) for layer in layers]
+        if config.final_norm:
+            self.norm = Norm(config.d_model, config.norm)
+        self.dropout = nn.Dropout(config.block.dropout)
+
+    def _begin(self, name: str, tokens: mx.array, cache: Sequence[Any] | None, **given: Any) -> Step:
+        B, T = tokens.shape[:2]
+        step = begin(name, B, T, causal=self._causal, start=None if cache is None else cache[0].offset, **given)
+        step.bias = self.relative_bias if "relative_bias" in self else None
+        return step
+
+    def _embedded(self, rows: mx.array, step: Step, at: str) -> mx.array:
+        """Rows of the tokens, scaled, with what the position encoding adds (EMB-1, EMB-2)."""
+        config = self.config
+        x = rows.astype(mx.float32)
+        if config.embedding_scale is not None:
+            sqrt = config.embedding_scale == "sqrt"
+            x = x * (math.sqrt(config.d_model) if sqrt else float(config.embedding_scale))
+        if config.position.kind == "sinusoidal":
+            x = x + sinusoidal(step.positions, config.d_model, base=config.position.base)
+        if config.position.kind == "learned":
+            # Padding on the left stands before the first position; its rows mean nothing and borrow the first one.
+            positions = mx.maximum(step.positions, 0) if step.padded else step.positions
+            x = x + self.position(positions, check=step.check).astype(mx.float32)
+        return self.dropout(note(f"{at}embed", x.astype(rows.dtype)))
+
+    def _run(
+        self, x: mx.array, step: Step, cache: Sequence[Any] | None, at: str, memory: dict[str, Any] | None = None
+    ) -> mx.array:
+        for n, layer in enumerate(self.layers):
+            own = None if cache is None else cache[n]
+            x = layer(x, step, own, memory=memory, at=f"{at}layers.{n}.")
+        return note(f"{at}norm", self.norm(x)) if "norm" in self else x
+
+    def _with_cache(
+        self, name: str, tokens: mx.array, cache: Any, lengths: Any, check: bool
+    ) -> tuple[Sequence[Any] | None, mx.array | None]:
+        """The caches, and the padding on the right that the step's ``lengths`` tell of."""
+        if cache is None or all(one is None for one in cache):
+            return None, None
+        if len(cache) != len(self.layers):
+            raise ValueError(f"[{name}] cache must hold one for each of {len(self.layers)} layers; got {len(cache)}")
+        if not self._causal:
+            raise ValueError(f"[{name}] cache must be None where attention is not causal")
+        if lengths is None:
+            return cache, None
+        B, T = tokens.shape[:2]
+        known = per_row(name, "lengths", lengths, B, T, check=check)
+        right = T - (known if isinstance(known, mx.array) else mx.array(known))
+        for one in cache:
+            own = one[0] if isinstance(one, CacheList) else one
+            if not hasattr(own, "prepare"):
+                kind = type(own).__name__
+                raise ValueError(
+                    f"[{name}] lengths need a batched cache (BatchKVCache, BatchRotatingKVCache); got {kind}"
+                )
+            own.prepare(right_padding=right)
+        return cache, right
+
+
+class _SingleStack(Stack):
+    """A stack with embedding and output head of its own."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        kind = type(self).__name__.lower()
+        if not isinstance(config, ModelConfig):
+            raise TypeError(f"[{type(self).__name__}] config must be a ModelConfig; got {type(config).__name__}")
+        if config.kind != kind:
+            raise ValueError(f"[{type(self).__name__}] config.kind must be {kind!r}; got {config.kind!r}")
+        assert config.causal is not None
+        super().__init__(config, config.stack(), causal=config.causal, cross=False)
+        self.embed_tokens = Embedding(config.vocab_size, config.d_model)
+        if not config.tie_embeddings:
+            self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+
+    def __call__(self, tokens: mx.array, cache: Any = None, **options: Any) -> mx.array:
+        """Logits ``[B, T, vocab]``; arguments as for :meth:`hidden`."""
+        return head(self, self.hidden(tokens, cache, **options), "")
+
+    def hidden(
+        self,
+        tokens: mx.array,
+        cache: Any = None,
+        *,
+        input_embeddings: mx.array | None = None,
+        offset: Any = None,
+        positions: Any = None,
+        lengths: Any = None,
+        left_padding: Any = None,
+        segments: Any = None,
+        mask: mx.array | None = None,
+        rope_length: int | None = None,
+        check: bool = False,
+    ) -> mx.array:
+        """The result of the last layer, normalised where the model has a final norm: ``[B, T, d_model]``.
+
+        Args:
+            tokens (array): Integers ``[B, T]``. An id outside the vocabulary gives NaN (EMB-1).
+            cache (list, optional): One cache for each layer, of :meth:`make_cache` or of mlx-lm; the tokens then
+              follow those fed before.
+            input_embeddings (array, optional): ``[B, T, d_model]`` in place of the rows of the tokens.
+            offset (int, list or array, optional): Position of the first token, for position encodings.
+            positions (list or array, optional): Position of every token, ``[T]`` or ``[B, T]``, in place of ``offset``.
+            lengths (list or array, optional): ``[B]``: tokens from there on are padding. With a batched cache they
+              are moved out of the way.
+            left_padding (list or array, optional): ``[B]``: tokens before are padding, and positions count from there.
+            segments (array, optional): ``[B, T]``: several texts in a row, each seeing itself only.
+            mask (array, optional): Boolean or additive, besides the model's own rules.
+            rope_length (int, optional): The length that scalings ``dynamic`` and ``longrope`` plan for. Default: that
+              of the text so far. A text read in steps with one ``rope_length`` is the text read at once.
+            check (bool): Also check the values inside arrays, which reads them.
+
+        What stands in padding reaches no other token; the rows of padding themselves mean nothing.
+        """
+        name = type(self).__name__
+        check_tokens(name, "tokens", tokens)
+        cache, right = self._with_cache(name, tokens, cache, lengths, check)
+        step = self._begin(
+            name, tokens, cache, offset=offset, positions=positions, lengths=lengths, left_padding=left_padding,
+            segments=segments, mask=mask, rope_length=rope_length, check=check,
+        )  # fmt: skip
+        check_table(name, self.config, tokens.shape[1], None if cache is None else cache[0].offset, offset, positions)
+        rows = self.embed_tokens(tokens, check=check) if input_embeddings is None else input_embeddings
+        x = self._run(self._embedded(rows, step, ""), step, cache, "")
+        finalize(cache, right)
+        return x
+
+    def stages(self, tokens: mx.array, cache: Any = None, *, weights: bool = False, **options: Any) -> Stages:
+        """Every intermediate array by name, in the order of the computation; ``weights`` adds attention weights."""
+        with record_stages(weights=weights) as stages:
+            self(tokens, cache, **options)
+        return stages
+
+    def make_cache(self, **options: Any) -> list[Any]:
+        """An empty cache for each layer; :func:`mlx_tx.cache.make.make_caches` has the keywords."""
+        return make_caches(self.config.stack(), **options)
+
+
+class Decoder(_SingleStack):
+    """A decoder-only model: causal self-attention and no other (DEC-2)."""
+
+
+class Encoder(_SingleStack):
+    """An encoder: every token sees every token, unless the configuration says otherwise (ENC-1)."""
+
+
+class EncoderDecoder(nn.Module):
+    """An encoder, and a decoder that attends to its output (DEC-1). One table embeds the tokens of both."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        if not isinstance(config, ModelConfig):
+            raise TypeError(f"[EncoderDecoder] config must be a ModelConfig; got {type(config).__name__}")
+        if config.kind != "encoder_decoder":
+            raise ValueError(f"[EncoderDecoder] config.kind must be 'encoder_decoder'; got {config.kind!r}")
+        assert config.causal is not None
+        self.config = config
+        self.embed_tokens = Embedding(config.vocab_size, config.d_model)
+        self.encoder = Stack(config, config.stack(encoder=True), causal=False, cross=False)
+        self.decoder = Stack(config, config.stack(), causal=config.causal, cross=True)
+        if not config.tie_embeddings:
+            self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+
+    def __call__(
+        self,
+        source: mx.array,
+        target: mx.array,
+        cache: Any = None,
+        *,
+        source_lengths: Any = None,
+        source_left_padding: Any = None,
+        **options: Any,
+    ) -> mx.array:
+        """Logits ``[B, T, vocab]`` of ``target`` ``[B, T]`` given ``source`` ``[B, S]``.
+
+        Padding of the source is hidden from the encoder and from cross-attention. ``options``: those of
+        :meth:`decode`.
+        """
+        check = options.get("check", False)
+        memory = self.encode(source, lengths=source_lengths, left_padding=source_left_padding, check=check)
+        return self.decode(
+            target, memory, cache, memory_lengths=source_lengths, memory_left_padding=source_left_padding, **options
+        )
+
+    def encode(
+        self,
+        source: mx.array,
+        *,
+        lengths: Any = None,
+        left_padding: Any = None,
+        rope_length: int | None = None,
+        check: bool = False,
+    ) -> mx.array:
+        """The encoder's output for ``source`` ``[B, S]``: ``[B, S, d_model]``."""
+        check_tokens("EncoderDecoder", "source", source)
+        stack = self.encoder
+        step = stack._begin(
+            "EncoderDecoder", source, None, lengths=lengths, left_padding=left_padding, rope_length=rope_length,
+            check=check,
+        )  # fmt: skip
+        check_table("EncoderDecoder", self.config, source.shape[1], None, None, None)
+        rows = self.embed_tokens(source, check=check)
+        return stack._run(stack._embedded(rows, step, "encoder."), step, None, "encoder.")
+
+    def decode(
+        self,
+        target: mx.array,
+        memory: mx.array | None,
+        cache: Any = None,
+        *,
+        memory_lengths: Any = None,
+        memory_left_padding: Any = None,
+        offset: Any = None,
+        positions: Any = None,
+        lengths: Any = None,
+        left_padding: Any = None,
+        segments: Any = None,
+        mask: mx.array | None = None,
+        rope_length: int | None = None,
+        check: bool = False,
+    ) -> mx.array:
+        """Logits ``[B, T, vocab]`` of ``target`` ``[B, T]`` given the encoder's output ``memory`` ``[B, S, d_model]``.
+
+        A cache holds the memory's keys and values after the first step; ``memory`` may then be ``None``. The other
+        arguments are those of :meth:`Decoder.hidden`, for the target.
+        """
+        check_tokens("EncoderDecoder", "target", target)
+        stack = self.decoder
+        cache, right = stack._with_cache("EncoderDecoder", target, cache, lengths, check)
+        step = stack._begin(
+            "EncoderDecoder", target, cache, offset=offset, positions=positions, lengths=lengths,
+            left_padding=left_padding, segments=segments, mask=mask, rope_length=rope_length, check=check,
+        )  # fmt: skip
+        start = None if cache is None else cache[0].offset
+        check_table("EncoderDecoder", self.config, target.shape[1], start, offset, positions)
+        given: dict[str, Any] = {"memory": memory}
+        if memory is not None:
+            B, S = memory.shape[:2]
+            given["lengths"] = per_row("EncoderDecoder", "memory_lengths", memory_lengths, B, S, check=check)
+            pads = per_row("EncoderDecoder", "memory_left_padding", memory_left_padding, B, S, check=check)
+            if pads is not None:
+                within = (mx.arange(S) >= mx.array(pads)[:, None])[:, None, None, :]
+                given.update(exists=exists_of(within, given["lengths"], S), lengths=None)
+        x = stack._embedded(self.embed_tokens(target, check=check), step, "decoder.")
+        x = stack._run(x, step, cache, "decoder.", given)
+        finalize(cache, right)
+        return head(self, x, "decoder.")
+
+    def stages(
+        self, source: mx.array, target: mx.array, cache: Any = None, *, weights: bool = False, **options: Any
+    ) -> Stages:
+        """Every intermediate array by name, in the order of the computation; ``weights`` adds attention weights."""
+        with record_stages(weights=weights) as stages:
+            self(source, target, cache, **options)
+        return stages
+
+    @property
+    def layers(self) -> list[Block]:
+        """The layers of the decoder, one for each cache."""
+        return self.decoder.layers
+
+    def make_cache(self, **options: Any) -> list[CacheList]:
+        """An empty cache of self-attention and one of cross-attention for each layer of the decoder."""
+        return [CacheList(own, CrossKVCache()) for own in make_caches(self.config.stack(), **options)]
+
+
+def make_model(config: ModelConfig) -> Decoder | Encoder | EncoderDecoder:
+    """The model of a configuration, by its kind."""
+    kinds: dict[str, Any] = {"decoder": Decoder, "encoder": Encoder, "encoder_decoder": EncoderDecoder}
+    return kinds[config.kind](config)
+
+
+def with_weights(model: Any, weights: Mapping[str, Any], *, dtype: mx.Dtype | None = None) -> Any:
+    """``model`` after every parameter was set from ``weights``, arrays of MLX or NumPy by name; returns the model.
+
+    Names and shapes must be exactly the model's. ``dtype`` converts what is floating.
+    """
+    own = dict(tree_flatten(model.parameters()))
+    missing, unknown = [n for n in own if n not in weights], [n for n in weights if n not in own]
+    if missing or unknown:
+        raise ValueError(f"[with_weights] weights must be those of the model; missing {missing}, unknown {unknown}")
+    arrays = []
+    for name, array in own.items():
+        given = weights[name] if isinstance(weights[name], mx.array) else mx.array(weights[name])
+        if given.shape != array.shape:
+            raise ValueError(f"[with_weights] {name} must have shape {array.shape}; got {given.shape}")
+        arrays.append((name, given if dtype is None else given.astype(dtype)))
+    model.load_weights(arrays)
+    return model
+
+
+def head(model: Any, x: mx.array, at: str) -> mx.array:
+    """Logits of the last layer's result, by the tied table or ``lm_head``, soft-capped where configured."""
+    logits = model.embed_tokens.as_linear(x) if model.config.tie_embeddings else model.lm_head(x)
+    cap = model.config.final_softcap
+    if cap is not None:
+        logits = (cap * mx.tanh(logits.astype(mx.float32) / cap)).astype(logits.dtype)
+    return note(f"{at}logits", logits)
+
+
+def finalize(cache: Sequence[Any] | None, right: mx.array | None) -> None:
+    """Tells batched caches that a step with padding on the right is over."""
+    if cache is not None and right is not None:
+        for one in cache:
+            own: Any = one[0] if isinstance(one, CacheList) else one
+            own.finalize()
+
+
+def check_tokens(name: str, argument: str, tokens: Any) -> None:
+    """Refuses what is not an integer array ``[B, T]``."""
+    if not isinstance(tokens, mx.array):
+        raise TypeError(f"[{name}] {argument} must be an mlx array; got {type(tokens).__name__}")
+    if not mx.issubdtype(tokens.dtype, mx.integer):
+        raise TypeError(f"[{name}] {argument} must hold integers; got {tokens.dtype}")
+    if tokens.ndim != 2:
+        raise ValueError(f"[{name}] {argument} must have shape [B, T]; got {tokens.shape}")
+
+
+def check_table(name: str, config: ModelConfig, T: int, start: Any, offset: Any, positions: Any) -> None:
+    """Refuses positions beyond a learned table where the host knows them (POS-2)."""
+    first = start if start is not None else 0 if offset is None else offset
+    if config.position.kind != "learned" or positions is not None or isinstance(first, mx.array):
+        return
+    size = config.position.max_positions
+    assert size is not None
+    last = (max(first) if isinstance(first, Sequence) else first) + T - 1
+    if last >= size or (min(first) if isinstance(first, Sequence) else first) < 0:
+        raise ValueError(f"[{name}] positions must lie in 0..max_positions - 1 = {size - 1}; got {last}")
+
+
+def length_matters(config: ModelConfig) -> bool:
+    """Whether results depend on the length of the text besides its tokens, by scaling ``dynamic`` or ``longrope``."""
+    return any(needs_length(layer.position) for layer in config.stack())
