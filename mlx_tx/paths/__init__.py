@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 
 from mlx_tx.arguments import AttentionArrays, AttentionSpec
-from mlx_tx.paths import blockwise, composed, mlx
+from mlx_tx.paths import blockwise, composed, fused, mlx
 
 Refusal = Callable[[AttentionSpec, AttentionArrays, Any], str | None]
 Runner = Callable[[AttentionSpec, AttentionArrays, Any], tuple[mx.array, mx.array | None]]
@@ -39,20 +39,12 @@ def _composed(spec: AttentionSpec, arrays: AttentionArrays, stream: Any) -> tupl
         return composed.run(spec, arrays)
 
 
-def _no_kernel(_spec: AttentionSpec, _arrays: AttentionArrays, _stream: Any) -> str:
-    return "no fused kernel of our own is part of this version"
-
-
-def _unreachable(_spec: AttentionSpec, _arrays: AttentionArrays, _stream: Any) -> tuple[mx.array, mx.array]:
-    raise AssertionError("a path that refuses every call was run")
-
-
 PATHS: Mapping[str, Path] = MappingProxyType(
     {
         path.name: path
         for path in (
             Path("mlx", mlx.refuses, mlx.run, is_fused=True),
-            Path("fused", _no_kernel, _unreachable, is_fused=True),
+            Path("fused", fused.refuses, fused.run, is_fused=True),
             Path("composed", _takes_everything, _composed),
             Path("blockwise", _takes_everything, blockwise.run),
         )

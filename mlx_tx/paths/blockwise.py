@@ -42,7 +42,7 @@ def _attend(spec: AttentionSpec, names: Sequence[str], stream: Any) -> Callable[
 
     @attend.vjp
     def vjp(values: Arrays, cotangents: Arrays, outputs: Arrays) -> Arrays:
-        return _gradients(spec, names, stream, values, (*outputs, *cotangents))
+        return gradients(spec, names, stream, values, (*outputs, *cotangents))
 
     @attend.jvp
     def jvp(_values: Arrays, _tangents: Arrays) -> Arrays:
@@ -55,7 +55,7 @@ def _attend(spec: AttentionSpec, names: Sequence[str], stream: Any) -> Callable[
     return cast(Callable[..., Arrays], attend)
 
 
-def _gradients(spec: AttentionSpec, names: Sequence[str], stream: Any, values: Arrays, saved: Arrays) -> Arrays:
+def gradients(spec: AttentionSpec, names: Sequence[str], stream: Any, values: Arrays, saved: Arrays) -> Arrays:
     """One gradient for each of ``values``; zeros for integers, booleans and constants.
 
     Each family is a graph node of its own, so that the gradient of a mask that nobody asked for is never computed.
