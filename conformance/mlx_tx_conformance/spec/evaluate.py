@@ -8,15 +8,15 @@ from typing import Any, NoReturn, Protocol
 
 from ..call import LAYOUTS
 from .check_signatures import CHECKS, FIGURES
+from .dims import dims_of
 from .errors import Finding, SpecError, suggestion
 from .expr import CONSTANTS, ExpressionError, parse
-from .kinds import Kind, is_integer
+from .kinds import Kind
 from .merge import OWN
 from .model import Case, Source
-from .ops import DEFAULT_OP, DIMS, OPS, Array, Op
+from .ops import DEFAULT_OP, OPS, Op
 from .recipes import MODIFIERS, RECIPES
 
-LARGEST_DIM = 1 << 24
 _RECIPE_KINDS: Mapping[str, Kind] = {name: kind for name, (kind, _) in {**RECIPES, **MODIFIERS}.items()}
 _NONE: Mapping[str, Any] = {}
 
@@ -53,7 +53,7 @@ class Evaluation:
         self.check, self.check_args, self.expect = self._check_and_expect()
         self.refused = self.check == "raises"
         self.free = self._free_variables()
-        self.dims = self._dims()
+        self.dims = dims_of(self.body, self.op, self.refused, self.fail)
         self.environment: dict[str, Any] = {**self.dims, **self.variables}
 
     # -- errors -------------------------------------------------------------------------------------------------
@@ -96,72 +96,6 @@ class Evaluation:
         if not self.refused and not kind.accepts(value):
             self.fail(f"{what} must be {kind.text}; got {value!r:.80}", *path)
         return value
-
-    # -- dims ---------------------------------------------------------------------------------------------------
-
-    def _dims(self) -> dict[str, int]:
-        shapes = dict(self.body.get("shapes") or _NONE)
-        for name in shapes:
-            if name not in DIMS:
-                self.fail(f"unknown dim {name!r}", "shapes", name, hint=suggestion(name, DIMS))
-        own = self.body.get(OWN, frozenset())
-        written = self._written_dims(shapes, own)
-        dims: dict[str, int] = {}
-        for name in DIMS:
-            self._dim(name, {**shapes, **written}, dims, ())
-        if not self.refused and self.op.needs and (dims["N_kv"] < 1 or dims["N_q"] % dims["N_kv"]):
-            self.fail(f"N_q = {dims['N_q']} is no multiple of N_kv = {dims['N_kv']}", "shapes")
-        return dims
-
-    def _dim(self, name: str, shapes: Mapping[str, Any], dims: dict[str, int], above: tuple[str, ...]) -> None:
-        if name in dims:
-            return
-        value = shapes.get(name, DIMS[name])
-        if isinstance(value, str):
-            if name in above:
-                self.fail(f"the dims {', '.join(above)} are given by one another", "shapes", name)
-            try:
-                expression = parse(value)
-            except ExpressionError as error:
-                self.fail(str(error), "shapes", name)
-            for other in expression.names:
-                if other not in DIMS:
-                    near = suggestion(other, DIMS)
-                    self.fail(f"unknown name {other!r} in {value!r}", "shapes", name, hint=near)
-                self._dim(other, shapes, dims, (*above, name))
-            value = self._number(value, dims, ("shapes", name))
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if not is_integer(value) or not 0 <= value <= LARGEST_DIM:
-            self.fail(f"{name} must be an integer from 0 to {LARGEST_DIM:,}; got {value!r:.60}", "shapes", name)
-        dims[name] = value
-
-    def _written_dims(self, shapes: Mapping[str, Any], own: frozenset[str]) -> dict[str, int]:
-        """Dims that arrays written out have. Those of required arrays go before what the clause's defaults say."""
-        found: dict[str, int] = {}
-        for name, recipe in (self.body.get("inputs") or _NONE).items():
-            array = self.op.arrays.get(name)
-            values = recipe.get("values") if isinstance(recipe, Mapping) else recipe
-            if array is None or array.broadcasts or not isinstance(values, list):
-                continue
-            for dim, size in zip(array.shape, self._nesting(values, array), strict=False):
-                if dim not in DIMS:
-                    continue
-                stated = found.get(dim, shapes.get(dim) if dim in own or not array.required else None)
-                if stated is None:
-                    found[dim] = size
-                elif is_integer(stated) and stated != size and not self.refused:
-                    self.fail(f"{name} as written has {dim} = {size}, elsewhere it is {stated}", "inputs", name)
-        return found
-
-    def _nesting(self, values: Any, array: Array) -> list[int]:
-        shape = []
-        while isinstance(values, list):
-            shape.append(len(values))
-            values = values[0] if values else None
-        if len(shape) != len(array.shape) and not self.refused:
-            self.fail(f"{array.name} has {len(array.shape)} axes; written with {len(shape)}", "inputs", array.name)
-        return shape
 
     # -- the sections -------------------------------------------------------------------------------------------
 
