@@ -21,12 +21,13 @@ ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 ORDERS = (
     Options(order="reverse"),
     Options(order="random", seed=1),
-    Options(order="random", seed=2),
-    Options(checked=True),
-    Options(checked=True, order="random", seed=3),
+    Options(checked=True, order="random", seed=2),
 )
 FEATURES = ("plain", "causal", "bool-mask", "float-mask", "sinks")
-CASES = [(feature, dtype, D) for feature, dtype, D in product(FEATURES, DTYPES, (64, 128))]
+CASES = [
+    *product(FEATURES, DTYPES, (64,)),
+    *product(FEATURES, ("float16",), (128,)),
+]
 
 
 def run_vector(call: Attention, options: Options) -> np.ndarray:
