@@ -75,23 +75,38 @@ def _headroom(
 
 
 def summary(runs: Iterable[Headroom]) -> list[str]:
-    """A table: runs, and median / 99 % / largest error/bound, by dtype, implementation and output."""
-    rows: dict[tuple[str, str, str], list[Headroom]] = {}
+    """A table in Markdown: median / 99 % / largest error/bound of every output, by dtype and implementation.
+
+    Below it, for each dtype and class, the largest against either form alone.
+    """
+    found: dict[tuple[str, str], dict[str, list[Headroom]]] = {}
     for run in runs:
-        rows.setdefault((run.dtype, run.implementation, run.output), []).append(run)
-    lines = [
-        f"{'dtype':9} {'implementation':42} {'output':6} {'runs':>5}  limit (min of both)   det    prob  undecided"
-    ]
-    for (dtype, name, output), found in rows.items():
-        limits = np.array([run.limit for run in found])
-        middle, high, top = np.percentile(limits, [50, 99, 100])
-        det, prob = max(run.det for run in found), max(run.prob for run in found)
-        undecided = sum(run.undecided > 0 for run in found)
+        found.setdefault((run.dtype, run.implementation), {}).setdefault(run.output, []).append(run)
+    outputs = list(dict.fromkeys(output for by_output in found.values() for output in by_output))
+    lines = [f"| dtype | implementation | calls | {' | '.join(outputs)} |", "|---" * (3 + len(outputs)) + "|"]
+    for (dtype, name), by_output in found.items():
+        cells = [_spread(by_output.get(output, [])) for output in outputs]
+        calls = max(len(group) for group in by_output.values())
+        lines.append(f"| {dtype} | {name} | {calls} | {' | '.join(cells)} |")
+    classes: dict[tuple[str, str], list[Headroom]] = {}
+    for (dtype, name), by_output in found.items():
+        classes.setdefault((dtype, name.split(":")[0]), []).extend(run for group in by_output.values() for run in group)
+    lines.append("")
+    for (dtype, precision), group in classes.items():
+        det, prob = max(run.det for run in group), max(run.prob for run in group)
+        undecided = sum(run.undecided > 0 for run in group)
         lines.append(
-            f"{dtype:9} {name:42} {output:6} {len(found):5}  {middle:.3f}/{high:.3f}/{top:.3f}"
-            f"     {det:.3f}  {prob:.3f}  {undecided}"
+            f"{dtype}, class {precision}: {len(group)} outputs, largest against the deterministic form {det:.3f}, "
+            f"the probabilistic {prob:.3f}; not decidable: {undecided}"
         )
     return lines
+
+
+def _spread(runs: list[Headroom]) -> str:
+    if not runs:
+        return ""
+    middle, high, top = np.percentile([run.limit for run in runs], [50, 99, 100])
+    return f"{middle:.3f} / {high:.3f} / {top:.3f}"
 
 
 @dataclass(frozen=True)
@@ -167,23 +182,28 @@ def dtypes_of(exhibit: Exhibit) -> tuple[str, ...]:
     return ("float32",) if exhibit.fault in faults.FLOAT32_FAULTS else tuple(DTYPES)
 
 
-def fault_table(seeds: int = 1) -> list[str]:
-    """A table: the least sight of each fault over the seeds, and the largest of correct code on the same calls."""
-    lines = [f"{'fault':26} {'design':18} {'seen by':10} " + " ".join(f"{dtype:>20}" for dtype in DTYPES)]
+def fault_table(seeds: int = 1) -> tuple[list[str], bool]:
+    """A table in Markdown: the least sight of each fault over the seeds, and the largest of correct code there.
+
+    The second result tells whether every fault was seen and no correct run was.
+    """
+    lines = [f"| fault | design | seen by | {' | '.join(DTYPES)} |", "|---" * (3 + len(DTYPES)) + "|"]
+    good = True
     for exhibit in EXHIBITS:
         cells = []
         for dtype in DTYPES:
             if dtype not in dtypes_of(exhibit):
-                cells.append(f"{'':>20}")
+                cells.append("")
                 continue
-            wrong, right = [], []
-            for seed in range(seeds):
-                call = exhibit.call(dtype, seed)
-                wrong.append(exhibit.sight(call, exhibit.fault()(call)))
-                right.append(exhibit.sight(call, Plain(dtype != "float32")(call)))
-            cells.append(f"{min(wrong):.3g} (right {max(right):.2g})".rjust(20))
-        lines.append(f"{exhibit.fault.name:26} {exhibit.design:18} {exhibit.seen_by:10} " + " ".join(cells))
-    return lines
+            calls = [exhibit.call(dtype, seed) for seed in range(seeds)]
+            wrong = min(exhibit.sight(call, exhibit.fault()(call)) for call in calls)
+            right = max(exhibit.sight(call, Plain(dtype != "float32")(call)) for call in calls)
+            good = good and wrong > 1 >= right
+            cells.append(
+                "yes (no)" if exhibit.seen_by == "bits" and wrong > 1 >= right else f"{wrong:.3g} ({right:.2g})"
+            )
+        lines.append(f"| {exhibit.fault.name} | {exhibit.design} | {exhibit.seen_by} | {' | '.join(cells)} |")
+    return lines, good
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -196,15 +216,22 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--fault-seeds", type=int, default=1, help="draws of each fault's design")
     parser.add_argument("--no-faults", action="store_true", help="correct code only")
     arguments = parser.parse_args(argv)
-    runs = list(correct_runs(samples(arguments.cases, arguments.seed, arguments.longest)))
-    runs += correct_runs(samples(arguments.gradients, arguments.seed, min(1024, arguments.longest), gradients=True))
-    print("\n".join(summary(runs)))
-    exceeding = [run for run in runs if not run.limit <= 1]
-    for run in exceeding:
-        print(f"exceeds its bound: {run}")
+    good = True
+    for count, longest, gradients in (
+        (arguments.cases, arguments.longest, False),
+        (arguments.gradients, min(1024, arguments.longest), True),
+    ):
+        runs = list(correct_runs(samples(count, arguments.seed, longest, gradients)))
+        print("\n".join([f"{len(runs)} outputs of {count} calls", "", *summary(runs), ""]))
+        for run in runs:
+            if not run.limit <= 1:
+                print(f"exceeds its bound: {run}")
+                good = False
     if not arguments.no_faults:
-        print("\n".join(["", *fault_table(arguments.fault_seeds)]))
-    return 1 if exceeding else 0
+        table, shown = fault_table(arguments.fault_seeds)
+        print("\n".join(table))
+        good = good and shown
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

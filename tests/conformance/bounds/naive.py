@@ -65,7 +65,7 @@ def row_bounds(q, k, v, allowed, scale, *, cap=None, term=None, sink=None, ub=U,
     p_sink = math.exp(sink - m) / total if sink is not None else 0.0
     o = [sum(p[j] * v[j, d] for j in seen) for d in range(D_v)]
 
-    line = [s[j] if j in s else -math.inf for j in range(T)]
+    line = [s.get(j, -math.inf) for j in range(T)]
     R = max(records(line), records(line[::-1])) + 2 * math.ceil(math.log2(T + 1))
     n = 1 + sum(min(1.0, p[j] / U) for j in seen) + 2 + R
 

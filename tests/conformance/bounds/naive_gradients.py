@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from .naive import U, Forms, gamma, row_bounds
+from .naive import Forms, U, gamma, row_bounds
 
 
 def root(*terms: float) -> float:

@@ -93,12 +93,12 @@ def test_a_head_has_the_bound_that_it_has_alone():
     given = call("float16", B=2, N_q=4, N_kv=2, softcap=3.0)
     sinks = np.linspace(-1, 1, 4, dtype=np.float16)
     whole = bound_call(given.with_arrays(sinks=sinks), "P")["out"]
-    b, h = 1, 3
+    b, h = 1, 2  # of the second K/V head
     one = {
         "q": given.arrays["q"][b : b + 1, h : h + 1],
         "k": given.arrays["k"][b : b + 1, 1:],
         "v": given.arrays["v"][b : b + 1, 1:],
-        "sinks": sinks[h:],
+        "sinks": sinks[h : h + 1],
     }
     alone = bound_call(given.with_arrays(**one), "P")["out"]
     np.testing.assert_allclose(whole.det[b, h], alone.det[0, 0], rtol=1e-12)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mlx_tx_conformance.bounds import faults
-from mlx_tx_conformance.bounds.evidence import EXHIBITS, correct_runs, dtypes_of, main
+from mlx_tx_conformance.bounds import evidence, faults
 from mlx_tx_conformance.bounds.corpus import sample, samples
+from mlx_tx_conformance.bounds.evidence import EXHIBITS, Exhibit, correct_runs, dtypes_of, main
 from mlx_tx_conformance.bounds.reference import Plain
 from mlx_tx_conformance.call import DTYPES
 from mlx_tx_conformance.inputs import DESIGNS, fingerprint
@@ -56,5 +56,19 @@ def test_the_corpus_is_the_same_every_time_and_has_every_shape_of_data():
 def test_the_driver_reports_and_succeeds(capsys):
     assert main(["--cases", "6", "--gradients", "3", "--longest", "64", "--no-faults"]) == 0
     printed = capsys.readouterr().out
-    assert "bfloat16" in printed
-    assert "limit" in printed
+    assert "| bfloat16 | P: blockwise-32 | 2 |" in printed
+    assert "float32, class f32-internal: 28 outputs" in printed
+
+
+def test_the_driver_fails_when_correct_code_exceeds_a_bound(capsys, monkeypatch):
+    wrong = {"window - 1": lambda call: Plain()(call.with_options(softcap=0.5))}
+    monkeypatch.setattr(evidence, "correct_implementations", lambda dtype, precision: wrong)
+    assert main(["--cases", "3", "--gradients", "0", "--longest", "64", "--no-faults"]) == 1
+    assert "exceeds its bound" in capsys.readouterr().out
+
+
+def test_the_driver_fails_when_a_fault_does_not_show(capsys, monkeypatch):
+    hidden = Exhibit(faults.ScaleOff, "constant_v", "out", {"T_kv": 64}, {}, {})
+    monkeypatch.setattr(evidence, "EXHIBITS", (hidden,))
+    assert main(["--cases", "0", "--gradients", "0"]) == 1
+    assert "scale (1 + 2^-8) | constant_v" in capsys.readouterr().out

@@ -82,9 +82,9 @@ def test_correct_layers_stay_within_the_bound_at_every_stage(name, dtype):
     for seed in range(3):
         given = call(dtype, seed=seed, **VARIANTS[name])
         bounds = bound_call(given, default(dtype))
-        for stage, actual in run(given).items():
-            if stage == "q_heads" and "rope" in given.options:
-                stage = "q_rotated"
+        for name_of_stage, actual in run(given).items():
+            rotated = name_of_stage == "q_heads" and "rope" in given.options
+            stage = "q_rotated" if rotated else name_of_stage
             assert bounds[stage].headroom(actual).max() <= 1, (stage, seed)
             assert bounds[stage].decidable.all()
 

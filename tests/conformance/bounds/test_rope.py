@@ -85,6 +85,24 @@ def test_position_zero_costs_the_products_and_the_trigonometry_alone():
     assert error[0, 0, 0].tolist() == pytest.approx([4 * U * 2 + 2 * U, 4 * U * 2 + 2 * U])
 
 
+def test_one_pair_is_the_formula_written_out():
+    x = np.array([[[[1.0, 2.0, 3.0, -4.0]]]])
+    _, error = rope_errors(x, precision_class("f32-internal"), offset=100, base=500.0)
+    for pair, t in ((0, 0.0), (1, 0.5)):
+        a, b = abs(x[0, 0, 0, pair]), abs(x[0, 0, 0, pair + 2])
+        theta = 100 * 500.0**-t
+        turn = np.hypot(a, b) * theta * U * (10 + 3 * t * np.log(500.0)) + 4 * U * (a + b)
+        cos, sin = abs(np.cos(theta)), abs(np.sin(theta))
+        assert error[0, 0, 0, pair] == pytest.approx(turn + 2 * U * (a * cos + b * sin), rel=1e-12)
+        assert error[0, 0, 0, pair + 2] == pytest.approx(turn + 2 * U * (b * cos + a * sin), rel=1e-12)
+
+
+def test_an_angle_that_is_lost_costs_the_whole_turn_and_no_more():
+    x = np.ones((1, 1, 1, 2))
+    _, error = rope_errors(x, precision_class("f32-internal"), offset=10**9)
+    assert error.max() == pytest.approx(2 * np.sqrt(2), rel=1e-6)
+
+
 def test_fast_trigonometry_is_declared_by_the_class():
     given = call(offset=10)
     fast = bound_call(given, "f32-internal+fast-exp")["out"].limit

@@ -73,7 +73,7 @@ def test_a_mask_of_the_case_goes_before_that_of_a_design():
 
 @pytest.mark.parametrize("design", [{"spiky": {"std": 2}, "normal": {}}, "spiked", {"normal": {"sd": 1}}])
 def test_a_bad_design_is_refused(design):
-    with pytest.raises(ValueError, match="design|spiky|std"):
+    with pytest.raises(ValueError, match=r"design|spiky|std"):
         build_call(Case(inputs={"design": design}))
 
 
