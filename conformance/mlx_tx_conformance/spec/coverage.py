@@ -80,20 +80,48 @@ class Coverage:
         }
 
     def render(self, format: str = "pretty") -> str:
-        """The coverage as text (``pretty``) or as a JSON object (``json``)."""
+        """The coverage as text (``pretty``), as Markdown tables (``md``) or as a JSON object (``json``)."""
         if format == "json":
             return json.dumps(self.as_dict(), indent=2, ensure_ascii=False) + "\n"
+        if format == "md":
+            return _markdown(self)
         if format != "pretty":
-            raise ValueError(f"[Coverage.render] format must be pretty or json; got {format!r}")
-        values = [count for f in self.features for count in f.values.values()]
-        lines = [
-            f"Coverage of the spec, scope {self.scope or 'all'}",
-            f"  statements   {_share([bool(item.by) for item in self.statements])} have a clause",
-            f"  reports      {_share([bool(item.by) for item in self.reports])} have a clause or case",
-            f"  clauses      {_share([bool(n) for n in self.clauses.values()])} have a case",
-            f"  features     {_share([bool(n) for n in values])} of the values are exercised",
-        ]
+            raise ValueError(f"[Coverage.render] format must be pretty, md or json; got {format!r}")
+        lines = [f"Coverage of the spec, scope {self.scope or 'all'}"]
+        lines += [f"  {name:<12} {share} {what}" for name, share, what in self.summary()]
         return "\n".join([*lines, *(f"  missing: {gap}" for gap in self.gaps)]) + "\n"
+
+    def summary(self) -> tuple[tuple[str, str, str], ...]:
+        """What is counted, how much of it is covered, and what that means."""
+        values = [count for f in self.features for count in f.values.values()]
+        return (
+            ("statements", _share([bool(item.by) for item in self.statements]), "have a clause"),
+            ("reports", _share([bool(item.by) for item in self.reports]), "have a clause or case"),
+            ("clauses", _share([bool(n) for n in self.clauses.values()]), "have a case"),
+            ("features", _share([bool(n) for n in values]), "of the values are exercised"),
+        )
+
+
+def _markdown(coverage: Coverage) -> str:
+    lines = [f"# Coverage of the spec: {coverage.scope or 'all scopes'}", "", "| | covered | |", "|---|---|---|"]
+    lines += [f"| {name} | {share} | {what} |" for name, share, what in coverage.summary()]
+    if coverage.gaps:
+        lines += ["", "## Missing", "", *(f"- {gap}" for gap in coverage.gaps)]
+    for title, items in (("Statements", coverage.statements), ("Reports", coverage.reports)):
+        if items:
+            lines += ["", f"## {title}", "", "| id | says | cited by |", "|---|---|---|"]
+            lines += [f"| {item.id} | {_cell(item.says)} | {', '.join(item.by) or '**nothing**'} |" for item in items]
+    if coverage.features:
+        lines += ["", "## Feature values", "", "| op | feature | cases for each value |", "|---|---|---|"]
+        for f in coverage.features:
+            counts = ", ".join(f"{_cell(value)} {count}" for value, count in f.values.items())
+            lines.append(f"| {f.op} | {f.feature} | {counts} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """Text that may stand in a cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _cited(item: Cited) -> dict[str, Any]:

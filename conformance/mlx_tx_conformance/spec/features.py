@@ -84,9 +84,7 @@ ALIBI = Feature("alibi", ("none", "standard", "slopes"), _alibi)
 
 
 def _segments(case: CaseLike) -> Iterable[str]:
-    if case.inputs.get("q_segments") is not None or (
-        isinstance(case.inputs.get("segments"), dict) and ({"q", "kv"} & set(case.inputs["segments"]))
-    ):
+    if case.inputs.get("q_segments") is not None:
         return ("pair",)
     return ("self" if case.inputs.get("segments") is not None else "none",)
 

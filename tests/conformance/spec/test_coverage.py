@@ -76,8 +76,25 @@ def test_it_is_rendered_for_people_and_for_machines(spec):
     assert (data["scope"], data["complete"]) == ("attention", False)
     assert data["gaps"] == list(found.gaps)
     assert data["statements"][0]["cited_by"] == ["MSK-1", "SWA-1"]
-    with pytest.raises(ValueError, match="format must be pretty or json; got 'xml'"):
+    with pytest.raises(ValueError, match="format must be pretty, md or json; got 'xml'"):
         found.render("xml")
+
+
+def test_it_is_rendered_as_tables(spec):
+    text = coverage(spec, "attention").render("md")
+    assert text.startswith("# Coverage of the spec: attention\n")
+    assert "| statements | 1 of 1 | have a clause |" in text
+    assert "| notes S-1 | Later keys are hidden. | MSK-1, SWA-1 |" in text
+    assert "- no case of softmax has axis: last" in text
+    assert "| attention | window | none 5, int 0, pair 0 |" in text
+    for block in text.split("\n\n"):
+        rows = [line for line in block.splitlines() if line.startswith("|")]
+        assert len({line.replace("\\|", "").count("|") for line in rows}) <= 1
+
+
+def test_the_shipped_tables_are_whole():
+    for line in coverage(load_spec()).render("md").splitlines():
+        assert not line.startswith("|") or line.replace("\\|", "").count("|") == 4
 
 
 def test_the_shipped_spec_covers_attention():
