@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import ml_dtypes
 import mlx.core as mx
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.call import Call
 from mlx_tx_conformance.explain import explain, explain_call, find_case
 from mlx_tx_conformance.explain.stages import STAGES, guilty_rules, probe, reduced
@@ -187,25 +189,38 @@ def test_long_rows_are_sampled_and_their_ends_seen():
     assert finding.worst.index[-1] == 199
 
 
-def executed(path: Path, snippet: str) -> dict[str, float]:
-    """Run a snippet in an interpreter that cannot import this package, and read what it prints."""
-    path.write_text(snippet)
-    site = [entry for entry in sys.path if entry.endswith("site-packages")]
-    guard = (
-        f"import sys; sys.path[:] = [p for p in sys.path if 'conformance' not in p and {str(path.parent)!r} != p]\n"
-        "class Hidden:\n"
-        "    def find_spec(self, name, *rest):\n"
-        "        if name.split('.')[0] == 'mlx_tx_conformance': raise ImportError('not here')\n"
-        "sys.meta_path.insert(0, Hidden())\n"
-        f"exec(compile(open({str(path)!r}).read(), 'snippet', 'exec'))\n"
-        "import json; print(json.dumps([float(error.max()), [int(n) for n in error.shape]]))\n"
-    )
-    done = subprocess.run([sys.executable, "-P", "-c", guard], capture_output=True, text=True, check=False)
+# Runs snippets where this package cannot be imported, and prints the largest error and the shape of each.
+GUARD = """
+import contextlib, io, json, sys
+
+class Hidden:
+    def find_spec(self, name, *rest):
+        if name.split(".")[0] == "mlx_tx_conformance":
+            raise ImportError("not here")
+
+sys.meta_path.insert(0, Hidden())
+for path in sys.argv[1:]:
+    names, said = {}, io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(compile(open(path).read(), path, "exec"), names)
+    assert "worst element" in said.getvalue()
+    print(json.dumps([float(names["error"].max()), list(names["error"].shape)]))
+"""
+
+
+def executed(folder: Path, *snippets: str) -> list[tuple[float, list[int]]]:
+    """The largest error that each snippet finds, and the shape of its result."""
+    paths = [folder / f"snippet{number}.py" for number in range(len(snippets))]
+    for path, snippet in zip(paths, snippets, strict=True):
+        path.write_text(snippet)
+    command = [sys.executable, "-P", "-c", GUARD, *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
     assert done.returncode == 0, done.stderr
-    assert site
-    assert "worst element" in done.stdout
-    error, shape = json.loads(done.stdout.splitlines()[-1])
-    return {"error": error, "rows": shape}
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
@@ -213,9 +228,9 @@ def test_the_snippet_runs_without_this_package_and_shows_the_error(tmp_path, dty
     target = open_target(str(write(tmp_path / "mine.py", WINDOW="i - j <= window")))
     found = explain_call(posed(everything(dtype)), target, case="X-1/x", outcome=failed("off"))
     assert "mlx_tx_conformance" not in found.snippet
-    result = executed(tmp_path / "snippet.py", found.snippet)
-    assert result["error"] > 0.05
-    assert result["rows"][:2] == [1, 2], "cut to one batch row and one group of heads"
+    ((error, shape),) = executed(tmp_path, found.snippet)
+    assert error > 0.05
+    assert shape[:2] == [1, 2], "cut to one batch row and one group of heads"
 
 
 def test_the_snippet_s_own_reference_is_right(tmp_path):
@@ -243,10 +258,9 @@ def test_the_snippet_s_own_reference_is_right(tmp_path):
         call({}, mask=np.where(more["mask"], np.float32(0.5), np.float32(-np.inf))),
         *(call({}, **{name: array}) for name, array in more.items()),
     ]
-    for number, one in enumerate(calls):
-        # `departs` decides where to cut and whether to draw anew; here the whole call is to be written down.
-        snippet = make_snippet(target, one, lambda c, one=one: False, f"call {number}")
-        assert executed(tmp_path / f"s{number}.py", snippet)["error"] < 1e-5, number
+    # `departs` decides where to cut and whether to draw anew; here the whole call is to be written down.
+    snippets = [make_snippet(target, one, lambda c: False, "a right call") for one in calls]
+    assert [error < 1e-5 for error, _ in executed(tmp_path, *snippets)] == [True] * len(calls)
 
 
 def test_the_worst_element_stands_with_its_neighbours(tmp_path):
@@ -265,7 +279,7 @@ def test_a_case_of_the_spec_is_replayed(tmp_path):
     found = explain(find_case(cases, "MSK-1/equals-oracle[float16]"), target)
     assert found.outcome.verdict == "fail"
     assert found.stage == "masked"
-    assert executed(tmp_path / "snippet.py", found.snippet)["error"] > 0.05
+    assert executed(tmp_path, found.snippet)[0][0] > 0.05
     assert "nothing to take apart" in explain(find_case(cases, "MSK-1/window-zero"), target).summary
     assert explain(find_case(cases, "ATT-3/equals-oracle"), target).stage is None
 
