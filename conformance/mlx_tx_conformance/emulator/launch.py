@@ -147,8 +147,6 @@ def _run_in(
         "checked": int(options.checked),
         "flush_denormals": int(options.flush_denormals),
         "seed": options.seed,
-        "first_group": 0,
-        "last_group": (1 << 64) - 1,
         "constants": constants,
         "time_limit": options.time_limit,
     }

@@ -50,8 +50,6 @@ class LaunchRequest(ctypes.Structure):
         ("checked", ctypes.c_uint32),
         ("flush_denormals", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
-        ("first_group", ctypes.c_uint64),
-        ("last_group", ctypes.c_uint64),
     ]
 
 
@@ -172,8 +170,6 @@ class Server:
             request["checked"],
             request["flush_denormals"],
             request["seed"],
-            request["first_group"],
-            request["last_group"],
         )
         counters, failure = Counters(), Failure()
         entry = ctypes.cast(library.mlx_tx_kernel, ctypes.c_void_p)

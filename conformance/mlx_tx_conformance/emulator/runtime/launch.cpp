@@ -8,6 +8,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -140,9 +141,9 @@ static Group& only_group() {  // one process runs one threadgroup at a time; its
 }
 
 // Groups of a grid run in no promised order either: the order of threads is theirs too.
-static std::vector<uint64_t> group_order(const LaunchRequest& request, uint64_t last) {
-  std::vector<uint64_t> numbers;
-  for (uint64_t i = request.first_group; i < last; i++) numbers.push_back(i);
+static std::vector<uint64_t> group_order(const LaunchRequest& request, uint64_t count) {
+  std::vector<uint64_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0);
   if (Order(request.order) == Order::reverse) std::reverse(numbers.begin(), numbers.end());
   if (Order(request.order) == Order::random) {
     std::mt19937_64 generator(request.seed);
@@ -165,12 +166,11 @@ static int run(Entry entry, const LaunchRequest& request) {
                (request.grid[1] + request.threadgroup[1] - 1) / request.threadgroup[1],
                (request.grid[2] + request.threadgroup[2] - 1) / request.threadgroup[2]};
   uint64_t count = uint64_t(groups.x) * groups.y * groups.z;
-  uint64_t last = request.last_group < count ? request.last_group : count;
   if (request.checked) shadow_start_launch();
   fill_red_zones(request);
   {
     FloatingMode mode(request.flush_denormals);
-    for (uint64_t number : group_order(request, last)) {
+    for (uint64_t number : group_order(request, count)) {
       run_group(entry, pointers, {uint32_t(number % groups.x), uint32_t(number / groups.x % groups.y),
                                   uint32_t(number / (uint64_t(groups.x) * groups.y))}, groups);
       if (failed) break;

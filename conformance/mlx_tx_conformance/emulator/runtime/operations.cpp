@@ -18,7 +18,7 @@ void multiply_accumulate(SimdGroup* s, Site site) {
   counters->mma++;
 }
 
-// Several workers may run groups of one launch, so these are atomic across processes too.
+// Fibers do not interrupt each other, so these could be plain; atomic costs nothing here and says what is meant.
 template <class T>
 static T update(T* p, T (*combine)(T, T), T value, void* pc) {
   if (checking()) observe(p, sizeof(T), Access::atomic_write, pc);

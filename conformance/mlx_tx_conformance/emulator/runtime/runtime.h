@@ -46,14 +46,13 @@ struct LaunchRequest {
   uint32_t grid[3], threadgroup[3];
   uint32_t order, checked, flush_denormals;
   uint64_t seed;
-  uint64_t first_group, last_group;  // groups [first, last) of the grid, in row-major order of z, y, x
 };
 
-// A threadgroup array: where it lies in the group's memory.
+// A threadgroup array: where it lies in the group's memory, and its first shadow cell.
 struct ThreadgroupArray {
   uint32_t id;
   const char* name;
-  size_t offset, size;
+  size_t offset, size, first_cell;
 };
 
 struct Group {
@@ -112,7 +111,7 @@ void confirm_suspicion();
 // shadow.cpp
 void shadow_start_launch();
 void shadow_count_unwritten();
-void shadow_new_array(size_t offset, size_t size);
+void shadow_new_array(const ThreadgroupArray& array);
 enum class Access : uint32_t { read, write, atomic_read, atomic_write };
 void observe(const void* address, size_t size, Access access, void* pc);
 inline bool checking() { return launch && launch->checked && group && current; }

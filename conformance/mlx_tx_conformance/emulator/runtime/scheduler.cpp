@@ -275,6 +275,7 @@ void* threadgroup_memory(uint32_t id, const char* name, size_t size, size_t alig
   Group& g = *group;
   for (const ThreadgroupArray& array : g.arrays)
     if (array.id == id) return g.memory + array.offset;
+  size_t first_cell = g.memory_used;
   constexpr size_t granule = 16;  // Metal gives out threadgroup memory in units of 16 bytes
   g.memory_used += (size + granule - 1) / granule * granule;
   if (g.memory_used > MAX_THREADGROUP_BYTES)
@@ -288,10 +289,13 @@ void* threadgroup_memory(uint32_t id, const char* name, size_t size, size_t alig
   }
   size_t offset = (g.memory_end + alignment - 1) / alignment * alignment;
   g.memory_end = offset + size + ARRAY_GAP;
-  g.arrays.push_back({id, name, offset, size});
+  if (g.memory_end > GROUP_MEMORY)
+    fail({.kind = Kind::threadgroup_memory, .site = site, .name = name}, "%zu threadgroup arrays; the emulator has room for fewer",
+         g.arrays.size() + 1);
+  g.arrays.push_back({id, name, offset, size, first_cell});
   memset(g.memory + offset, 0xFF, size);  // NaN in every floating type: uninitialised values show
   fill_gap(g.memory + offset + size);
-  if (launch->checked) shadow_new_array(offset, size);
+  if (launch->checked) shadow_new_array(g.arrays.back());
   return g.memory + offset;
 }
 

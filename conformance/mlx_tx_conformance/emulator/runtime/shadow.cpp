@@ -32,7 +32,7 @@ struct Now {
 
 static std::vector<Cell> device_cells;               // of writable buffers, one after the other
 static size_t first_cell[MAX_BUFFERS];
-static std::vector<Cell> group_cells(GROUP_MEMORY);
+static std::vector<Cell> group_cells(MAX_THREADGROUP_BYTES);
 
 void shadow_start_launch() {
   size_t total = 0;
@@ -54,8 +54,8 @@ void shadow_count_unwritten() {
   }
 }
 
-void shadow_new_array(size_t offset, size_t size) {
-  for (size_t i = 0; i < size; i++) group_cells[offset + i] = Cell{};
+void shadow_new_array(const ThreadgroupArray& array) {
+  for (size_t i = 0; i < array.size; i++) group_cells[array.first_cell + i] = Cell{};
 }
 
 // Is nothing between that access and this one that orders them?
@@ -135,7 +135,8 @@ static void observe_threadgroup(size_t offset, size_t size, Access access, void*
     if (offset < array.offset || offset + size > array.offset + array.size) continue;
     (now.writes() ? counters->threadgroup_bytes_written : counters->threadgroup_bytes_read) += size;
     Place place{-1, int64_t(offset - array.offset), array.name, "threadgroup"};
-    for (size_t i = 0; i < size; i++) check_cell(group_cells[offset + i], now, place, int64_t(i), pc);
+    Cell* cells = &group_cells[array.first_cell + offset - array.offset];
+    for (size_t i = 0; i < size; i++) check_cell(cells[i], now, place, int64_t(i), pc);
     return;
   }
   int64_t at = nearest ? int64_t(offset) - int64_t(nearest->offset) : int64_t(offset);

@@ -36,7 +36,6 @@ inline Launched run(emu::Entry entry, uint32_t threads, uint32_t group, emu::Ord
   request.order = uint32_t(order);
   request.checked = checked;
   request.seed = 7;
-  request.last_group = ~uint64_t(0);
   Launched result{};
   result.status = mlx_tx_launch(entry, &request, &result.counters, &result.failure, 0);
   result.out.resize(size);
