@@ -10,6 +10,7 @@ import math
 import operator
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import mlx.core as mx
@@ -58,5 +59,6 @@ def host_offsets(function: str, offset: Any, B: int) -> list[int]:
     return [operator.index(value) for value in known]
 
 
+@lru_cache(maxsize=4096)
 def _step(frequency: float) -> int:
     return round(Fraction(float(frequency)) / _TWO_PI * TURN) % TURN

@@ -11,7 +11,7 @@ import numpy as np
 from mlx_tx.angles import angles
 
 
-def sinusoidal(
+def sinusoidal_positions(
     positions: mx.array | np.ndarray | Sequence[int] | int, dims: int, *, base: float = 10000.0, scale: float = 1.0
 ) -> mx.array:
     """Rows of the sinusoidal table, float32 ``[..., dims]`` for integer ``positions`` ``[...]``.
@@ -26,15 +26,17 @@ def sinusoidal(
     Source: Vaswani et al. 2017, section 3.5.
     """
     if isinstance(dims, bool) or not isinstance(dims, int):
-        raise TypeError(f"[sinusoidal] dims must be an integer; got {dims!r}")
+        raise TypeError(f"[sinusoidal_positions] dims must be an integer; got {dims!r}")
     if dims < 1:
-        raise ValueError(f"[sinusoidal] dims must be >= 1; got {dims}")
+        raise ValueError(f"[sinusoidal_positions] dims must be >= 1; got {dims}")
     for name, value in (("base", base), ("scale", scale)):
         if not math.isfinite(value) or (name == "base" and value <= 0):
-            raise ValueError(f"[sinusoidal] {name} must be finite{' and > 0' if name == 'base' else ''}; got {value!r}")
+            raise ValueError(
+                f"[sinusoidal_positions] {name} must be finite{' and > 0' if name == 'base' else ''}; got {value!r}"
+            )
     at = positions if isinstance(positions, mx.array) else mx.array(np.asarray(positions))
     if not mx.issubdtype(at.dtype, mx.integer):
-        raise TypeError(f"[sinusoidal] positions must hold integers; got {at.dtype}")
+        raise TypeError(f"[sinusoidal_positions] positions must hold integers; got {at.dtype}")
     turned = angles(at.reshape(1, -1), [base ** (-2.0 * i / dims) for i in range((dims + 1) // 2)])
     table = mx.stack([mx.sin(turned), mx.cos(turned)], axis=-1).reshape(*at.shape, -1)
     return table[..., :dims] * mx.array(scale, dtype=mx.float32)

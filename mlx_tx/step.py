@@ -14,7 +14,7 @@ from mlx_tx.cache.view import View, hide
 from mlx_tx.config import AttentionConfig, PositionConfig
 from mlx_tx.positions import alibi_slopes
 from mlx_tx.relative import RelativeBias
-from mlx_tx.rotary import LENGTH_DEPENDENT, Turns, turns
+from mlx_tx.rotary import Turns, turns
 
 
 @dataclass
@@ -170,8 +170,3 @@ def _length(
         return mx.max(at, axis=1) + 1
     exists = mx.arange(T) < mx.array(lengths)[:, None]
     return mx.max(mx.where(exists, at, -1), axis=1) + 1
-
-
-def needs_length(position: PositionConfig) -> bool:
-    """Whether the rotation of a token depends on the length of the text."""
-    return position.scaling is not None and position.scaling.kind in LENGTH_DEPENDENT

@@ -52,7 +52,7 @@ class Cache(ABC):
     def meta_state(self, meta: Sequence[str]) -> None: ...
 
     @classmethod
-    def from_state(cls, state: Sequence[Any], meta_state: Sequence[str]) -> Self:
+    def from_state(cls, state: Sequence[Any], meta_state: Sequence[str] = ()) -> Self:
         """The cache that had this state; ``ValueError`` where no cache can have it."""
         cache = cls.__new__(cls)
         cache.meta_state = meta_state
