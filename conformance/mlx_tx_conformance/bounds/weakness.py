@@ -15,7 +15,8 @@ from .reference import Sequential
 
 # Below this share of the bound an error is not worth a remark: the plain computation may be exact by luck.
 _NOTABLE = 0.1
-# How many times the root-mean-square error of the plain computation is called weak: 2 would call 1 of 150 correct runs.
+# How many times the root-mean-square error of the plain computation is called weak. Twice would call twice as many
+# correct results weak (BOUNDS.md, section 7).
 _WEAK_RATIO = 3.0
 
 

@@ -259,3 +259,15 @@ class TestIncomingErrors:
         assert bound_call(given, "f32-internal", input_error=errors)["lse"].limit[0, 0, 0] == pytest.approx(
             math.expm1(1e-3), rel=1e-2
         )
+
+    def test_roundings_of_weights_grow_with_what_comes_in(self):
+        c = 0.3
+        ones = {"q": np.ones((1, 1, 1, 1), np.float32), "k": np.ones((1, 1, 5, 1), np.float32)}
+        held = bound_call(call(T_q=1, D=1, arrays=ones), "f32-internal", input_error={"q": np.full((1, 1, 1, 1), c)})[
+            "lse"
+        ]
+        # Five equal keys with score 1: 14 additions, all alike, and every weight a fifth.
+        eta = (math.expm1(U * math.sqrt(4.5) + 2 * U) + 28 * U) * math.exp(c)
+        error = 4 * math.sqrt(eta**2 + U**2 * 14 * 5) + 3 * U + math.expm1(c)
+        rounding = U * (3 + 6 * math.log(5) + 1 + math.log(5) + 4)
+        assert held.prob[0, 0, 0] == pytest.approx(error / (1 - eta - math.expm1(c)) + rounding, rel=1e-9)

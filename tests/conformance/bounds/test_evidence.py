@@ -46,9 +46,9 @@ def test_every_fault_is_exhibited_in_every_dtype_that_can_show_it():
 
 
 def test_the_corpus_is_the_same_every_time_and_has_every_shape_of_data():
-    first, again = list(samples(60)), list(samples(90))
+    first, again = list(samples(60, longest=64)), list(samples(90, longest=64))
     assert [fingerprint(item.call) for item in first] == [fingerprint(item.call) for item in again[:60]]
-    designs = {item.about["design"] for item in samples(300)}
+    designs = {item.about["design"] for item in samples(300, longest=64)}
     assert designs >= set(DESIGNS) - {"unit_normal", "spiky"}  # which are the normal design with other words
     assert {item.about["rule"] for item in first} == {"none", "causal", "random", "sparse", "window"}
 

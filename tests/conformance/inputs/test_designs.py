@@ -44,7 +44,10 @@ def test_every_design_is_deterministic_and_says_what_it_shows(name):
     assert DESIGNS[name].shows
 
 
-@pytest.mark.parametrize("dims", [{"T_kv": 1, "T_q": 1}, {"T_kv": 2}, {"T_q": 1}, {"D_v": 1, "T_kv": 5}, {"D": 1}])
+SMALL = [{"T_kv": 0}, {"T_q": 0}, {"T_kv": 1, "T_q": 1}, {"T_kv": 2}, {"T_q": 1}, {"D_v": 1, "T_kv": 5}, {"D": 1}]
+
+
+@pytest.mark.parametrize("dims", SMALL)
 @pytest.mark.parametrize("name", DESIGNS)
 def test_every_design_can_do_small_sizes(name, dims):
     arrays = make(name, setting(**dims))
