@@ -31,6 +31,7 @@ def rows(kind: str) -> np.ndarray:
         "offset": x / 100 + 3,
         "integers": np.round(3 * x),
         "tiny": x * 1e-6,
+        "vanishing": x * 2e-8,
         "wide": np.sign(x) * np.exp(2.5 * x),
         "constant": np.full((24, 256), 0.3),
         "zeros": np.zeros((24, 256)),
@@ -40,7 +41,7 @@ def rows(kind: str) -> np.ndarray:
 @pytest.mark.parametrize("dtype", list(DTYPES))
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize(
-    "kind", ["normal", "positive", "negative", "offset", "integers", "tiny", "wide", "constant", "zeros"]
+    "kind", ["normal", "positive", "negative", "offset", "integers", "tiny", "vanishing", "wide", "constant", "zeros"]
 )
 def test_quantise(kind, bits, dtype):
     theirs, ours = DTYPES[dtype]

@@ -75,7 +75,7 @@ class Row:
     ``held`` are the positions that a cache of no more than W tokens has not had to give up.
     """
 
-    left_padding: int = 0
+    left_padding: int
     fed: int = 0
     tokens: list[Token] = field(default_factory=list)
     held: set[int] = field(default_factory=set)
@@ -216,9 +216,10 @@ class TokenCache:
     @staticmethod
     def merge(caches: Sequence[TokenCache]) -> TokenCache:
         """The rows of several caches as one batch; shorter texts get padding on the left."""
+        kinds = [(cache.rule, cache.quantisation) for cache in caches]
+        if any(kind != kinds[0] for kind in kinds):
+            raise ValueError(f"[TokenCache] caches must be of one kind; got {kinds}")
         merged = TokenCache((), rule=caches[0].rule, quantisation=caches[0].quantisation)
-        if any(cache.rule != merged.rule for cache in caches):
-            raise ValueError(f"[TokenCache] caches must share one rule; got {[cache.rule for cache in caches]}")
         merged.rows = [row for cache in caches for row in cache.copy().rows]
         longest = max((row.fed for row in merged.rows), default=0)
         for row in merged.rows:

@@ -237,6 +237,17 @@ def test_filter_extract_and_merge():
     assert [one.offsets for one in alone] == [[6], [4], [1]]
 
 
+def test_a_row_of_padding_only_is_an_empty_text():
+    _, k, v = text(2, B=2)
+    cache = TokenCache([0, 5])
+    cache.update(k, v)
+    alone = cache.extract(1)
+    assert (alone.offsets, alone.rows[0].fed, alone.rows[0].tokens) == ([0], 0, [])
+    again = TokenCache.merge([alone])
+    assert again.offsets == [0]
+    assert TokenCache.merge([cache.extract(0), alone]).rows[1].left_padding == 2
+
+
 def test_quantised_tokens_come_back_as_they_are_stored():
     rng = np.random.default_rng(0)
     k, v = rng.normal(size=(1, N, 5, 64)), rng.normal(size=(1, N, 5, 32))
@@ -259,6 +270,7 @@ def test_cross_attention_memory():
     out = attention(q, view.keys, view.values, mask=view.allowed).out
     np.testing.assert_array_equal(out, attention(q, k, v, kv_lengths=[5, 2]).out)
     assert view.key_positions.tolist() == [[0, 1, 2, 3, 4], [0, 1, -1, -1, -1]]
+    assert view.positions.shape == (2, 0)
     assert memory.trim(3) == 0
     assert memory.fetch() is view
     with pytest.raises(ValueError, match=r"\[CrossCache\] fill must be called once"):
@@ -284,5 +296,7 @@ def test_refuses_another_batch_and_another_rule():
     _, k, v = text(2, B=2)
     with pytest.raises(ValueError, match=r"\[TokenCache\] keys and values must have batch 1; got \(2, 2, 2, 3\)"):
         TokenCache().update(k, v)
-    with pytest.raises(ValueError, match=r"\[TokenCache\] caches must share one rule"):
+    with pytest.raises(ValueError, match=r"\[TokenCache\] caches must be of one kind; got \[\(Rule"):
         TokenCache.merge([TokenCache(), TokenCache(rule=Rule(3))])
+    with pytest.raises(ValueError, match=r"\[TokenCache\] caches must be of one kind"):
+        TokenCache.merge([TokenCache(), TokenCache(quantisation={"bits": 8, "group_size": 32})])

@@ -71,6 +71,13 @@ def test_a_constant_group():
     np.testing.assert_allclose(q.values(), 0.75, rtol=1e-6)
 
 
+def test_a_range_below_the_least_scale():
+    # 4e-8 is less than half a step of 1e-7, and vanishes; 6e-8 is more, and becomes the step itself.
+    assert not quantised_values(np.full(32, 4e-8), bits=4, group_size=32).any()
+    np.testing.assert_array_equal(quantised_values(np.full(32, 6e-8), bits=4, group_size=32), np.float32(6e-8))
+    np.testing.assert_array_equal(quantised_values(np.full(32, -6e-8), bits=4, group_size=32), np.float32(-6e-8))
+
+
 def test_scale_and_bias_are_stored_in_the_dtype():
     q = quantise(W, bits=4, group_size=64, dtype=ml_dtypes.bfloat16)
     full = quantise(W, bits=4, group_size=64)

@@ -175,6 +175,7 @@ def test_yarn_ramp_of_no_width_is_a_step():
         ({"mscale": 2.0, "mscale_all_dim": 1.0}, (0.2 * math.log(4) + 1) / (0.1 * math.log(4) + 1)),
         ({"mscale": 0.707}, 0.1 * math.log(4) + 1),
         ({"mscale": 1.0, "mscale_all_dim": 0.0}, 0.1 * math.log(4) + 1),
+        ({"factor": 1.5}, 0.1 * math.log(1.5) + 1),
         ({"factor": 1.0}, 1.0),
         ({"factor": 0.5}, 1.0),
     ],
@@ -196,6 +197,8 @@ def test_longrope_attention_factor():
     assert rope_parameters(8, 10000.0, {**LONG, "attention_factor": 1.25})[1] == 1.25
     assert rope_parameters(8, 10000.0, {**LONG, "attention_factor": 1.25, "factor": None})[1] == 1.25
     assert rope_parameters(8, 10000.0, {**LONG, "factor": 1.0})[1] == 1
+    grown = math.sqrt(1 + math.log(1.5) / math.log(64))
+    assert rope_parameters(8, 10000.0, {**LONG, "factor": 1.5})[1] == pytest.approx(grown, rel=1e-14)
 
 
 def naive(x, positions, dims, base, scaling, traditional):
