@@ -49,6 +49,9 @@ def build_call(case: Any) -> Call:
             recipe = {"normal": shape[0] ** -0.5}
         rng = rng_for(case.id, case.seed, name)
         arrays[name] = build_array(name, recipe, shape=shape, dtype=case.dtype, rng=rng, names=names)
+    for name, layout in case.layout.items():
+        if layout == "broadcast":  # only an array that repeats along the batch can lie so
+            arrays[name] = np.repeat(arrays[name][:1], len(arrays[name]), axis=0)
     outputs = tuple(case.call.get("outputs") or op.default_outputs)
     return Call(op.name, arrays, options, dict(case.layout), outputs)
 

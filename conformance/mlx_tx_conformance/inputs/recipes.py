@@ -1,8 +1,8 @@
 """Arrays by recipe: how an input that is not made by a design comes about.
 
-The grammar: a literal (a list, nested), or a mapping with one of ``where`` (an expression over b, h, i, j, the dims
-and the numeric options), ``normal``, ``uniform``, ``constant``, ``values``, ``lengths``, and any of the modifiers
-``shape``, ``additive`` (with ``where``), ``dtype``.
+The grammar: a literal (a list, nested), or a mapping with one of ``where`` and ``formula`` (expressions over b, h, i,
+j, the dims and the numeric options), ``normal``, ``uniform``, ``constant``, ``values``, ``lengths``, and any of the
+modifiers ``shape``, ``additive`` and ``visible`` (with ``where``), ``dtype``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ _DTYPES: Mapping[str, np.dtype] = {
     "float32": np.dtype(np.float32),
     "float16": np.dtype(np.float16),
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "int8": np.dtype(np.int8),
+    "uint8": np.dtype(np.uint8),
     "int32": np.dtype(np.int32),
     "bool": np.dtype(bool),
 }
@@ -75,7 +77,15 @@ def _where(
     outside = recipe.get("additive")
     if outside is None:
         return holds.astype(bool)
-    return np.where(holds, 0.0, float(_number(outside, names)))
+    inside = recipe.get("visible", 0.0)
+    return np.where(holds, float(_number(inside, names)), float(_number(outside, names)))
+
+
+def _formula(
+    argument: str, _: Mapping[str, Any], shape: tuple[int, ...], __: np.random.Generator, names: Mapping[str, Any]
+) -> np.ndarray:
+    value = np.asarray(evaluate(argument, {**names, **indices(shape)}), dtype=np.float64)
+    return np.broadcast_to(value, shape).copy()
 
 
 def indices(shape: tuple[int, ...]) -> dict[str, np.ndarray]:
@@ -135,6 +145,7 @@ def _lengths(
 
 _MAKERS = {
     "where": _where,
+    "formula": _formula,
     "normal": _normal,
     "uniform": _uniform,
     "constant": _constant,

@@ -71,6 +71,15 @@ def test_a_mask_of_the_case_goes_before_that_of_a_design():
     assert call.arrays["mask"].shape == (5, 7)
 
 
+def test_an_array_that_lies_broadcast_repeats_along_the_batch():
+    k = build_call(Case(layout={"k": "broadcast"})).arrays["k"]
+    assert k.shape == (2, 2, 7, 8)
+    assert (k[1] == k[0]).all()
+    plain = build_call(Case()).arrays["k"]
+    assert (plain[0] == k[0]).all()
+    assert (plain[1] != k[1]).any()
+
+
 @pytest.mark.parametrize("design", [{"spiky": {"std": 2}, "normal": {}}, "spiked", {"normal": {"sd": 1}}])
 def test_a_bad_design_is_refused(design):
     with pytest.raises(ValueError, match=r"design|spiky|std"):

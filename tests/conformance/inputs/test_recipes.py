@@ -47,6 +47,19 @@ def test_additive_is_zero_where_it_holds_and_the_number_elsewhere():
     assert mask.astype(float).tolist() == [[0.0, 0.0, -np.inf, -np.inf, -np.inf]]
 
 
+def test_visible_is_the_number_where_an_additive_mask_holds():
+    mask = build({"where": "j < 2", "additive": -4, "visible": "T_kv / 2", "shape": [1, 4]})
+    assert mask.tolist() == [[2.5, 2.5, -4.0, -4.0]]
+
+
+def test_a_formula_is_the_value_of_an_expression_element_by_element():
+    bias = build({"formula": "b - 2 * h + i * j / 4"}, name="bias")
+    for b, h, i, j in np.ndindex(FULL):
+        assert bias[b, h, i, j] == b - 2 * h + i * j / 4
+    assert build({"formula": "T_kv"}, name="bias").tolist() == np.full(FULL, 5.0).tolist()
+    assert build({"formula": "i + 1", "shape": [4, 1]}, name="bias").tolist() == [[1.0], [2.0], [3.0], [4.0]]
+
+
 def test_indices_of_axes_that_are_absent_are_zero():
     found = indices((4, 5))
     assert found["i"].tolist() == [[0], [1], [2], [3]]
@@ -118,6 +131,7 @@ def test_a_dtype_of_its_own_goes_first():
     assert build({"normal": 1.0, "dtype": "float32"}, name="bias", dtype="float16").dtype == np.float32
     assert build({"constant": 1, "dtype": "int32"}).dtype == np.int32
     assert build({"where": "j < 2", "dtype": "float32"}).dtype == np.float32
+    assert build({"where": "j < 2", "dtype": "int8"}).dtype == np.int8
 
 
 def test_values_are_rounded_to_the_dtype_at_once():
