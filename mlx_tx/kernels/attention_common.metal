@@ -83,7 +83,8 @@ METAL_FUNC float capped_score(float product, const thread Rules& rules) {
 }
 
 // The score of a query against key `key`: softcap(scale * q.k) + ALiBi + bias + additive mask, or -inf where the key
-// is hidden. MASK is 0 (none), 1 (boolean) or 2 (additive). `mask_at` and `bias_at` point to the element of this query
+// is hidden (-inf added hides it, whatever the product).
+// MASK is 0 (none), 1 (boolean) or 2 (additive). `mask_at` and `bias_at` point to the element of this query
 // and key, `kv_segments` to the batch row's ids; they are read only for keys that exist and are not hidden already.
 template <
     bool LEFT,
@@ -125,10 +126,14 @@ METAL_FUNC float score(
     s -= query.slope * float(abs(distance));
   }
   if constexpr (BIAS) {
-    s += seen ? float(bias_at[0]) : 0.0f;
+    const float bias = seen ? float(bias_at[0]) : 0.0f;
+    seen = seen && bias != -INFINITY;
+    s += bias;
   }
   if constexpr (MASK == 2) {
-    s += seen ? float(mask_at[0]) : 0.0f;
+    const float added = seen ? float(mask_at[0]) : 0.0f;
+    seen = seen && added != -INFINITY;
+    s += added;
   }
   return seen ? s : -INFINITY;
 }

@@ -6,7 +6,6 @@ that a call does not have is switched off by a template constant, and a placehol
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -136,7 +135,7 @@ def sizes(spec: AttentionSpec, arrays: AttentionArrays, splits: int = 1) -> mx.a
     def step(x: mx.array | None) -> int:
         return 0 if x is None or x.shape[0] == 1 else x.size // x.shape[0]
 
-    values: Sequence[int] = (
+    values = (
         *(spec.T_q, spec.T_kv, spec.N_q, spec.group, spec.D, spec.D_v),
         *(UNBOUNDED if side is None else min(side, UNBOUNDED) for side in (spec.left, spec.right)),
         *(step(x) for x in (arrays.q_offset, arrays.slopes, arrays.sinks)),

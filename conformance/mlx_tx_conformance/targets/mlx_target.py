@@ -20,6 +20,8 @@ from .layouts import Placed, place
 FIGURES = frozenset({"peak_bytes", "flops", "matmul_flops", "depth", "seconds"})
 MEASURED_RUNS = 3
 TIMED_RUNS = 5
+# An 8x8 product with accumulation: 512 multiplications and as many additions.
+FLOPS_OF_PRODUCT = 1024
 
 
 class MLXTarget(BaseTarget):
@@ -49,7 +51,7 @@ class MLXTarget(BaseTarget):
         import mlx.core as mx
 
         posed = self.prepare(call)
-        with _on(self.device):
+        with on_device(self.device):
             placed = {name: place(array, posed.layout.get(name, "contiguous")) for name, array in posed.arrays.items()}
             watched = {name: p for name, p in placed.items() if posed.layout.get(name) != "donated"}
             arrays = {name: p.view for name, p in placed.items()}
@@ -71,10 +73,12 @@ class MLXTarget(BaseTarget):
         if figure not in FIGURES:
             raise Unsupported(f"no figure {figure}")
         posed = self.prepare(call)
-        with _on(self.device):
+        with on_device(self.device):
             arrays = {n: place(array, posed.layout.get(n, "contiguous")).view for n, array in posed.arrays.items()}
             mx.eval(arrays)
             function = self._function(posed)
+            if self.device == "emulated":
+                return _counted(function, arrays, figure)
             if figure == "peak_bytes":
                 return float(_peak_bytes(function, arrays))
             if figure == "seconds":
@@ -139,6 +143,21 @@ def _peak_bytes(function: Function, arrays: Arrays) -> int:
     return max(0, int(statistics.median(peaks)) - min(before))
 
 
+def _counted(function: Function, arrays: Arrays, figure: str) -> float:
+    """Operations that kernels did on the emulated device: of the 8x8 products, and the exponentials with them."""
+    import mlx.core as mx
+
+    from .. import emulator
+
+    if figure not in ("flops", "matmul_flops"):
+        raise Unsupported(f"no figure {figure} on the emulated device, which counts what kernels do")
+    with emulator.device() as device:
+        mx.eval(function(arrays))
+    counts = sum(device.counts.values(), emulator.Counts())
+    products = FLOPS_OF_PRODUCT * counts.mma
+    return float(products if figure == "matmul_flops" else products + counts.exp)
+
+
 def _seconds(function: Function, arrays: Arrays) -> float:
     """Median wall time of a run on arrays that are there, the first run apart."""
     import mlx.core as mx
@@ -153,7 +172,7 @@ def _seconds(function: Function, arrays: Arrays) -> float:
 
 
 @contextmanager
-def _on(device: str) -> Iterator[None]:
+def on_device(device: str) -> Iterator[None]:
     """Run on a device without changing the process's default for anybody else."""
     import mlx.core as mx
 

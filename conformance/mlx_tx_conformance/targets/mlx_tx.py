@@ -12,7 +12,7 @@ from . import mlx_tx_layer
 from .arrays import to_mlx
 from .base import ATTENTION_OPS, Capabilities, Reproduction, TargetError, keyword_text
 from .derive import Arrays
-from .mlx_target import FIGURES, MLXTarget, native
+from .mlx_target import FIGURES, MLXTarget, native, on_device
 
 PATHS = ("composed", "blockwise", "mlx", "fused", "auto")
 # What plain `mlx_tx` means: the paths that run on every device.
@@ -20,6 +20,8 @@ PORTABLE_PATHS = ("composed", "blockwise")
 # Arguments of the public function that a call never gives as such.
 NOT_ARGUMENTS = frozenset({"q", "k", "v", "return_lse", "stream"})
 OTHER_OPS = ("rope", "alibi_slopes", "softmax")
+# Ops whose traces have no values to compute on.
+TRACED_OPS = frozenset({"attention_vmap"})
 # Paths that take some calls only.
 PARTIAL_PATHS = ("mlx", "fused")
 
@@ -62,6 +64,8 @@ class MlxTx(MLXTarget):
 
     def supports(self, call: Call) -> str | None:
         reason = super().supports(call)
+        if reason is None and self.device == "emulated" and (call.op in TRACED_OPS or call.options.get("compiled")):
+            return "the emulated device computes at once and cannot run inside mx.compile or mx.vmap"
         if reason is None and call.op == "attention_layer":
             return mlx_tx_layer.refusal(call)
         if reason is None and self.path in PARTIAL_PATHS and call.op in ATTENTION_OPS:
@@ -73,15 +77,13 @@ class MlxTx(MLXTarget):
 
     def _refusal(self, call: Call) -> str | None:
         """What the path itself says to a call; a call that is wrong on any path is not refused but run."""
-        import mlx.core as mx
-
         from mlx_tx.arguments import normalise
         from mlx_tx.paths import PATHS as TABLE
 
         given = dict.fromkeys(NORMALISED) | {"causal": False, "check": False}
         given |= {name: native(value) for name, value in call.options.items() if name in NORMALISED}
         try:
-            with mx.stream(mx.gpu if self.device == "gpu" else mx.cpu):
+            with on_device(self.device):
                 given |= paired(_inputs(call))
                 q, k, v = (given.pop(name) for name in ("q", "k", "v"))
                 spec, arrays = normalise(q, k, v, return_lse="lse" in call.outputs, **given)
