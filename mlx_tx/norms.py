@@ -11,9 +11,11 @@ from mlx import nn
 
 from mlx_tx.config import NormConfig
 
-# Squares of larger numbers may overflow float32; such rows are divided by a power of two first, which is exact.
+# Squares of larger numbers may overflow float32; such rows are divided by a power of two first, which is exact. What
+# becomes of eps then is below float32; anything above 0 that is as negligible keeps a constant row from 0 / 0.
 _LARGE = 2.0**60
-_SHRINK = 2.0**-68
+_SHRINK = 2.0**-72
+_SHRUNK_EPS = 2.0**-120
 
 
 def rms_norm(x: mx.array, weight: mx.array | None = None, *, eps: float = 1e-5, offset: float = 0.0) -> mx.array:
@@ -21,8 +23,8 @@ def rms_norm(x: mx.array, weight: mx.array | None = None, *, eps: float = 1e-5, 
 
     Source: Zhang and Sennrich 2019, section 4.
     """
-    wide, shrink = _shrunk(x.astype(mx.float32))
-    return _weighed(_unit(wide, eps, shrink), weight, offset).astype(x.dtype)
+    wide, inside = _shrunk(x.astype(mx.float32), eps)
+    return _weighed(_unit(wide, inside), weight, offset).astype(x.dtype)
 
 
 def layer_norm(
@@ -39,11 +41,11 @@ def layer_norm(
 
     Source: Ba et al. 2016, section 3.1.
     """
-    wide, shrink = _shrunk(x.astype(mx.float32))
+    wide, inside = _shrunk(x.astype(mx.float32), eps)
     centred = wide - mx.mean(wide, axis=-1, keepdims=True)
     # The second time takes away what the rounding of the first mean left, all of it in a constant row.
     centred = centred - mx.mean(centred, axis=-1, keepdims=True)
-    y = _weighed(_unit(centred, eps, shrink), weight, offset)
+    y = _weighed(_unit(centred, inside), weight, offset)
     return (y if bias is None else y + bias.astype(mx.float32)).astype(x.dtype)
 
 
@@ -65,15 +67,15 @@ class Norm(nn.Module):
         return y if bias is None else y + bias
 
 
-def _shrunk(x: mx.array) -> tuple[mx.array, mx.array]:
-    largest = mx.stop_gradient(mx.max(mx.abs(x), axis=-1, keepdims=True))
-    shrink = mx.where(largest > _LARGE, _SHRINK, 1.0)
-    return x * shrink, shrink
+def _shrunk(x: mx.array, eps: float) -> tuple[mx.array, mx.array]:
+    """``x`` with rows of huge numbers made smaller, and the eps that goes with every row."""
+    huge = mx.stop_gradient(mx.max(mx.abs(x), axis=-1, keepdims=True)) > _LARGE
+    return x * mx.where(huge, _SHRINK, 1.0), mx.where(huge, _SHRUNK_EPS, eps)
 
 
-def _unit(x: mx.array, eps: float, shrink: mx.array) -> mx.array:
-    """x / sqrt(mean(x^2) + eps), where x and the root of eps were both multiplied by ``shrink``."""
-    return x * mx.rsqrt(mx.mean(x * x, axis=-1, keepdims=True) + eps * shrink * shrink)
+def _unit(x: mx.array, eps: mx.array) -> mx.array:
+    """x / sqrt(mean(x^2) + eps)."""
+    return x * mx.rsqrt(mx.mean(x * x, axis=-1, keepdims=True) + eps)
 
 
 def _weighed(y: mx.array, weight: mx.array | None, offset: float) -> mx.array:
