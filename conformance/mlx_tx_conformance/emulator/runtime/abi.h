@@ -28,9 +28,30 @@ struct Attributes {
 
 // Operations at which the lanes of a simdgroup meet. Names: collective_name() in scheduler.cpp.
 enum class Collective : uint32_t {
-  barrier, sum, product, max, min, bit_and, bit_or, bit_xor, all, any, ballot, prefix_inclusive, prefix_exclusive,
-  shuffle, shuffle_up, shuffle_down, shuffle_xor, shuffle_rotate, shuffle_fill, broadcast, broadcast_first, is_first,
-  quad, matrix,
+  barrier,
+  sum,
+  product,
+  max,
+  min,
+  bit_and,
+  bit_or,
+  bit_xor,
+  all,
+  any,
+  ballot,
+  prefix_inclusive,
+  prefix_exclusive,
+  shuffle,
+  shuffle_up,
+  shuffle_down,
+  shuffle_xor,
+  shuffle_rotate,
+  shuffle_fill,
+  broadcast,
+  broadcast_first,
+  is_first,
+  quad,
+  matrix,
 };
 
 // Where in the .metal source an operation stands.
@@ -53,8 +74,8 @@ struct alignas(64) SimdGroup {
   uint32_t alive, ready, waiting, at_barrier;  // lane masks
   uint32_t taking_part;                        // lanes of the operation now being evaluated
   uint32_t index;
-  uint32_t threadgroup_fence, device_fence;    // simdgroup barriers passed, by the memory they order
-  uint64_t meeting[LANES];                     // identifies the operation and site each lane waits at
+  uint32_t threadgroup_fence, device_fence;  // simdgroup barriers passed, by the memory they order
+  uint64_t meeting[LANES];                   // identifies the operation and site each lane waits at
   Site site[LANES];
   Collective op[LANES];
   alignas(64) unsigned char in[LANES][64];

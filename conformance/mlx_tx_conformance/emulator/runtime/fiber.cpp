@@ -96,7 +96,8 @@ void* prepare_stack(char* top, void (*entry)()) {
 }
 
 StackPool::StackPool(size_t count) : count_(count), page_(size_t(sysconf(_SC_PAGESIZE))), stride_(STACK_BYTES + page_) {
-  void* memory = mmap(nullptr, count_ * stride_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory =
+      mmap(nullptr, count_ * stride_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) abort();
   base_ = static_cast<char*>(memory);
   for (size_t i = 0; i < count_; i++) mprotect(base_ + i * stride_, page_, PROT_NONE);

@@ -50,8 +50,10 @@ static void describe(Failure& f, const FailureDetail& detail, const char* format
 static void conclude(const FailureDetail& detail, const char* format, va_list arguments) {
   failed = true;
   bool explained = detail.kind == Kind::race || detail.kind == Kind::divergence;
-  if (suspicion.kind != 0 && !explained) *failure = suspicion;
-  else describe(*failure, detail, format, arguments);
+  if (suspicion.kind != 0 && !explained)
+    *failure = suspicion;
+  else
+    describe(*failure, detail, format, arguments);
 }
 
 void suspect(const FailureDetail& detail, const char* format, ...) {
@@ -91,17 +93,18 @@ static void on_signal(int number, siginfo_t* info, void*) {
   char answer[512];
   bool late = number == SIGALRM;
   bool overflow = !late && group && group->stacks.guards(info->si_addr);
-  const char* what = late ? "the launch did not end within its time limit"
-                     : overflow ? "a thread overflowed its stack"
+  const char* what = late               ? "the launch did not end within its time limit"
+                     : overflow         ? "a thread overflowed its stack"
                      : number == SIGFPE ? "integer division by zero"
                      : number == SIGILL ? "illegal instruction"
                                         : "access to an address that belongs to no buffer";
   Kind kind = late ? Kind::deadlock : number == SIGSEGV || number == SIGBUS ? Kind::out_of_bounds : Kind::crash;
   int n = snprintf(answer, sizeof answer,
-                   "{\"fatal\": true, \"failure\": {\"kind\": %d, \"buffer\": -1, \"offset\": -1, \"thread\": %d, \"threadgroup\": [%u, %u, %u], "
+                   "{\"fatal\": true, \"failure\": {\"kind\": %d, \"buffer\": -1, \"offset\": -1, \"thread\": %d, "
+                   "\"threadgroup\": [%u, %u, %u], "
                    "\"line\": 0, \"pc\": 0, \"name\": \"\", \"file\": \"\", \"message\": \"%s\"}}\n",
-                   int(kind), current ? int(current->index) : -1, group ? group->position.x : 0, group ? group->position.y : 0,
-                   group ? group->position.z : 0, what);
+                   int(kind), current ? int(current->index) : -1, group ? group->position.x : 0,
+                   group ? group->position.y : 0, group ? group->position.z : 0, what);
   if (n > 0 && write(signal_fd, answer, size_t(n)) < 0) _exit(4);
   _exit(3);
 }
@@ -161,7 +164,8 @@ static int run(Entry entry, const LaunchRequest& request) {
   }
   void* pointers[MAX_BUFFERS] = {};
   for (uint32_t i = 0; i < request.buffer_count; i++)
-    pointers[i] = request.buffers[i].size ? request.arena + request.buffers[i].offset + request.buffers[i].origin : nullptr;
+    pointers[i] =
+        request.buffers[i].size ? request.arena + request.buffers[i].offset + request.buffers[i].origin : nullptr;
   Uint3 groups{(request.grid[0] + request.threadgroup[0] - 1) / request.threadgroup[0],
                (request.grid[1] + request.threadgroup[1] - 1) / request.threadgroup[1],
                (request.grid[2] + request.threadgroup[2] - 1) / request.threadgroup[2]};
@@ -171,8 +175,10 @@ static int run(Entry entry, const LaunchRequest& request) {
   {
     FloatingMode mode(request.flush_denormals);
     for (uint64_t number : group_order(request, count)) {
-      run_group(entry, pointers, {uint32_t(number % groups.x), uint32_t(number / groups.x % groups.y),
-                                  uint32_t(number / (uint64_t(groups.x) * groups.y))}, groups);
+      run_group(entry, pointers,
+                {uint32_t(number % groups.x), uint32_t(number / groups.x % groups.y),
+                 uint32_t(number / (uint64_t(groups.x) * groups.y))},
+                groups);
       if (failed) break;
     }
   }
@@ -185,7 +191,8 @@ static int run(Entry entry, const LaunchRequest& request) {
 
 extern "C" {
 
-// Answers of fatal signals go to `fd`. Handlers run on a stack of their own: the fiber's may be the one that overflowed.
+// Answers of fatal signals go to `fd`. Handlers run on a stack of their own: the fiber's may be the one that
+// overflowed.
 __attribute__((visibility("default"))) void mlx_tx_install_handlers(int fd) {
   static char stack[64 << 10];
   emu::signal_fd = fd;
@@ -193,7 +200,7 @@ __attribute__((visibility("default"))) void mlx_tx_install_handlers(int fd) {
   alternative.ss_sp = stack;
   alternative.ss_size = sizeof stack;
   sigaltstack(&alternative, nullptr);
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = emu::on_signal;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGALRM}) sigaction(number, &action, nullptr);
@@ -201,7 +208,8 @@ __attribute__((visibility("default"))) void mlx_tx_install_handlers(int fd) {
 
 // Runs groups of a grid. 0: done; 1: `failure` says what is wrong. `time_limit` in seconds, 0 for none.
 __attribute__((visibility("default"))) int mlx_tx_launch(emu::Entry entry, const emu::LaunchRequest* request,
-                                                         emu::Counters* counters, emu::Failure* failure, double time_limit) {
+                                                         emu::Counters* counters, emu::Failure* failure,
+                                                         double time_limit) {
   memset(counters, 0, sizeof *counters);
   emu::launch = request;
   emu::counters = counters;

@@ -7,7 +7,8 @@ namespace emu {
 
 void multiply_accumulate(SimdGroup* s, Site site) {
   if (s->taking_part != ~0u)
-    fail({.kind = Kind::divergence, .site = site}, "a simdgroup_matrix operation with lanes %08x of 32 only", s->taking_part);
+    fail({.kind = Kind::divergence, .site = site}, "a simdgroup_matrix operation with lanes %08x of 32 only",
+         s->taking_part);
   for (int r = 0; r < 8; r++) {
     float row[8];
     for (int c = 0; c < 8; c++) row[c] = s->c[r * 8 + c];

@@ -5,8 +5,8 @@
 
 namespace emu {
 
-constexpr unsigned char FILL = 0xFF;        // NaN in every floating type, so that an overrunning read shows as well
-constexpr size_t GAP_CHECKED = 256;         // bytes of a threadgroup gap that are filled and compared
+constexpr unsigned char FILL = 0xFF;  // NaN in every floating type, so that an overrunning read shows as well
+constexpr size_t GAP_CHECKED = 256;   // bytes of a threadgroup gap that are filled and compared
 
 // Calls visit(begin, end, buffer) for each stretch of the arena outside buffers; `buffer` is the one before it.
 template <class Visit>
@@ -48,8 +48,8 @@ void check_red_zones(const LaunchRequest& request) {
     const Buffer& b = request.buffers[buffer];
     int64_t offset = int64_t(begin + at) - int64_t(b.offset);
     describe_failure({.kind = Kind::out_of_bounds, .buffer = buffer, .offset = offset},
-                     "a byte outside the buffer was written, at offset %lld of %llu bytes", static_cast<long long>(offset),
-                     static_cast<unsigned long long>(b.size));
+                     "a byte outside the buffer was written, at offset %lld of %llu bytes",
+                     static_cast<long long>(offset), static_cast<unsigned long long>(b.size));
   });
 }
 
@@ -60,7 +60,8 @@ void check_threadgroup_gaps() {
     size_t at = first_change(group->memory + array.offset + array.size, GAP_CHECKED);
     if (at == GAP_CHECKED) continue;
     describe_failure({.kind = Kind::out_of_bounds, .offset = int64_t(array.size + at), .name = array.name},
-                     "a byte behind the threadgroup array was written, at offset %zu of %zu bytes", array.size + at, array.size);
+                     "a byte behind the threadgroup array was written, at offset %zu of %zu bytes", array.size + at,
+                     array.size);
     return;
   }
 }

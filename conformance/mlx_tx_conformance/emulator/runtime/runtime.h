@@ -13,18 +13,28 @@ namespace emu {
 using Entry = void (*)(void* const* buffers, const Attributes& attributes);
 
 // Numbers agree with KINDS in ../errors.py.
-enum class Kind : int32_t { none, race, out_of_bounds, uninitialised, divergence, threadgroup_memory, threads, deadlock, crash };
+enum class Kind : int32_t {
+  none,
+  race,
+  out_of_bounds,
+  uninitialised,
+  divergence,
+  threadgroup_memory,
+  threads,
+  deadlock,
+  crash
+};
 
 // The first fault of a launch, as the caller reads it.
 struct Failure {
   int32_t kind;
-  int32_t buffer;              // index of a device buffer, or -1
-  int64_t offset;              // bytes from the start of the buffer or threadgroup array, or -1
-  uint32_t threadgroup[3];     // threadgroup_position_in_grid
-  int32_t thread;              // thread_index_in_threadgroup, or -1
-  int32_t line;                // of `file`, or 0
-  uint64_t pc;                 // offset of the instruction in the kernel library, or 0
-  char name[64];               // of a threadgroup array
+  int32_t buffer;           // index of a device buffer, or -1
+  int64_t offset;           // bytes from the start of the buffer or threadgroup array, or -1
+  uint32_t threadgroup[3];  // threadgroup_position_in_grid
+  int32_t thread;           // thread_index_in_threadgroup, or -1
+  int32_t line;             // of `file`, or 0
+  uint64_t pc;              // offset of the instruction in the kernel library, or 0
+  char name[64];            // of a threadgroup array
   char file[192];
   char message[512];
 };
@@ -84,8 +94,8 @@ extern const LaunchRequest* launch;
 extern Failure* failure;
 extern bool failed;
 
-constexpr size_t ARRAY_GAP = 4096;                   // between threadgroup arrays: an overrun lands here
-constexpr size_t GROUP_MEMORY = 1 << 20;             // virtual: 32 KB of arrays and their gaps
+constexpr size_t ARRAY_GAP = 4096;        // between threadgroup arrays: an overrun lands here
+constexpr size_t GROUP_MEMORY = 1 << 20;  // virtual: 32 KB of arrays and their gaps
 
 // Records the failure and leaves the group for good.
 struct FailureDetail {

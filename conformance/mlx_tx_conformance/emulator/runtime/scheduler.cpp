@@ -14,11 +14,30 @@ static Entry kernel_entry;
 static void* const* kernel_buffers;
 
 const char* collective_name(Collective op) {
-  static const char* const names[] = {
-      "simdgroup_barrier", "simd_sum", "simd_product", "simd_max", "simd_min", "simd_and", "simd_or", "simd_xor",
-      "simd_all", "simd_any", "simd_ballot", "simd_prefix_inclusive", "simd_prefix_exclusive", "simd_shuffle",
-      "simd_shuffle_up", "simd_shuffle_down", "simd_shuffle_xor", "simd_shuffle_rotate", "simd_shuffle_and_fill",
-      "simd_broadcast", "simd_broadcast_first", "simd_is_first", "quad operation", "simdgroup_multiply_accumulate"};
+  static const char* const names[] = {"simdgroup_barrier",
+                                      "simd_sum",
+                                      "simd_product",
+                                      "simd_max",
+                                      "simd_min",
+                                      "simd_and",
+                                      "simd_or",
+                                      "simd_xor",
+                                      "simd_all",
+                                      "simd_any",
+                                      "simd_ballot",
+                                      "simd_prefix_inclusive",
+                                      "simd_prefix_exclusive",
+                                      "simd_shuffle",
+                                      "simd_shuffle_up",
+                                      "simd_shuffle_down",
+                                      "simd_shuffle_xor",
+                                      "simd_shuffle_rotate",
+                                      "simd_shuffle_and_fill",
+                                      "simd_broadcast",
+                                      "simd_broadcast_first",
+                                      "simd_is_first",
+                                      "quad operation",
+                                      "simdgroup_multiply_accumulate"};
   return names[uint32_t(op)];
 }
 
@@ -29,9 +48,7 @@ uint64_t Group::random() {  // xorshift64
   return random_state;
 }
 
-Group::Group() : stacks(MAX_THREADS) {
-  memory = new (std::align_val_t(4096)) char[GROUP_MEMORY]();
-}
+Group::Group() : stacks(MAX_THREADS) { memory = new (std::align_val_t(4096)) char[GROUP_MEMORY](); }
 
 // ---------------------------------------------------------------------------------------------- who runs next
 
@@ -52,7 +69,8 @@ static uint32_t highest(uint32_t mask) { return 31u - uint32_t(__builtin_clz(mas
          "%s is reached by lanes %08x of simdgroup %u, but lanes %08x are alive and wait elsewhere",
          collective_name(s.op[lane]), here, i, s.alive & ~here);
   }
-  fail({.kind = Kind::deadlock, .site = g.barrier}, "%u of %u threads wait at a threadgroup_barrier", g.waiting, g.alive);
+  fail({.kind = Kind::deadlock, .site = g.barrier}, "%u of %u threads wait at a threadgroup_barrier", g.waiting,
+       g.alive);
 }
 
 static Thread* next_forward(Group& g, const SimdGroup* mine) {
@@ -140,8 +158,8 @@ static uint32_t barrier_flags;
 
 static void open_barrier(Group& g) {
   if (g.alive != g.size)
-    fail({.kind = Kind::divergence, .site = g.barrier}, "only %u of %u threads reach this threadgroup_barrier, the others returned",
-         g.waiting, g.size);
+    fail({.kind = Kind::divergence, .site = g.barrier},
+         "only %u of %u threads reach this threadgroup_barrier, the others returned", g.waiting, g.size);
   for (uint32_t i = 0; i < g.simdgroup_count; i++) {
     g.simdgroups[i].ready |= g.simdgroups[i].at_barrier;
     g.simdgroups[i].at_barrier = 0;
@@ -156,8 +174,8 @@ void threadgroup_barrier(uint32_t flags, Site site) {
   Group& g = *group;
   SimdGroup* s = current->simdgroup;
   if (g.waiting && (g.barrier.line != site.line || g.barrier.file != site.file))
-    fail({.kind = Kind::divergence, .site = site}, "threads of one threadgroup wait at different barriers: lines %u and %u",
-         g.barrier.line, site.line);
+    fail({.kind = Kind::divergence, .site = site},
+         "threads of one threadgroup wait at different barriers: lines %u and %u", g.barrier.line, site.line);
   g.barrier = site;
   barrier_flags = flags;
   uint32_t bit = 1u << current->lane;
@@ -279,8 +297,8 @@ void* threadgroup_memory(uint32_t id, const char* name, size_t size, size_t alig
   constexpr size_t granule = 16;  // Metal gives out threadgroup memory in units of 16 bytes
   g.memory_used += (size + granule - 1) / granule * granule;
   if (g.memory_used > MAX_THREADGROUP_BYTES)
-    fail({.kind = Kind::threadgroup_memory, .site = site, .name = name}, "%zu bytes of threadgroup memory, at most %zu exist",
-         g.memory_used, MAX_THREADGROUP_BYTES);
+    fail({.kind = Kind::threadgroup_memory, .site = site, .name = name},
+         "%zu bytes of threadgroup memory, at most %zu exist", g.memory_used, MAX_THREADGROUP_BYTES);
   if (g.memory_used > counters->threadgroup_bytes) counters->threadgroup_bytes = g.memory_used;
   if (alignment < granule) alignment = granule;
   if (g.arrays.empty()) {
@@ -290,8 +308,8 @@ void* threadgroup_memory(uint32_t id, const char* name, size_t size, size_t alig
   size_t offset = (g.memory_end + alignment - 1) / alignment * alignment;
   g.memory_end = offset + size + ARRAY_GAP;
   if (g.memory_end > GROUP_MEMORY)
-    fail({.kind = Kind::threadgroup_memory, .site = site, .name = name}, "%zu threadgroup arrays; the emulator has room for fewer",
-         g.arrays.size() + 1);
+    fail({.kind = Kind::threadgroup_memory, .site = site, .name = name},
+         "%zu threadgroup arrays; the emulator has room for fewer", g.arrays.size() + 1);
   g.arrays.push_back({id, name, offset, size, first_cell});
   memset(g.memory + offset, 0xFF, size);  // NaN in every floating type: uninitialised values show
   fill_gap(g.memory + offset + size);

@@ -7,13 +7,13 @@
 
 namespace emu {
 
-constexpr uint16_t MANY = 0xFFFF;            // several threads, or several simdgroups
+constexpr uint16_t MANY = 0xFFFF;  // several threads, or several simdgroups
 constexpr uint32_t MANY_GROUPS = 0xFFFFFFFF;
 
 // One side of a possible race: the last write of a byte, or its reads since then.
 struct Trace {
   uint32_t group = 0, epoch = 0;
-  uint16_t thread = 0;                       // index + 1; 0: none
+  uint16_t thread = 0;  // index + 1; 0: none
   uint16_t simdgroup = 0, fence = 0;
   bool atomic = false;
 };
@@ -30,7 +30,7 @@ struct Now {
   bool writes() const { return access == Access::write || access == Access::atomic_write; }
 };
 
-static std::vector<Cell> device_cells;               // of writable buffers, one after the other
+static std::vector<Cell> device_cells;  // of writable buffers, one after the other
 static size_t first_cell[MAX_BUFFERS];
 static std::vector<Cell> group_cells(MAX_THREADGROUP_BYTES);
 
@@ -61,14 +61,14 @@ void shadow_new_array(const ThreadgroupArray& array) {
 // Is nothing between that access and this one that orders them?
 static bool unordered(const Trace& earlier, const Trace& now) {
   if (!earlier.thread || (earlier.atomic && now.atomic)) return false;
-  if (earlier.group != now.group) return true;      // no barrier orders threadgroups of one dispatch
+  if (earlier.group != now.group) return true;  // no barrier orders threadgroups of one dispatch
   if (earlier.epoch != now.epoch || earlier.thread == now.thread) return false;
   return earlier.simdgroup != now.simdgroup || earlier.fence == now.fence;
 }
 
 static void add_reader(Trace& reads, const Trace& now) {
-  if (!reads.thread || (reads.group == now.group && (reads.epoch != now.epoch ||
-      (reads.simdgroup == now.simdgroup && reads.fence != now.fence)))) {
+  if (!reads.thread || (reads.group == now.group &&
+                        (reads.epoch != now.epoch || (reads.simdgroup == now.simdgroup && reads.fence != now.fence)))) {
     reads = now;  // earlier reads are ordered before every later write that is ordered after this read
     return;
   }
@@ -85,12 +85,17 @@ struct Place {
   const char* space;
 };
 
-[[noreturn]] static void report_race(const Place& place, const Now& now, const Trace& earlier, bool earlier_wrote, void* pc) {
+[[noreturn]] static void report_race(const Place& place, const Now& now, const Trace& earlier, bool earlier_wrote,
+                                     void* pc) {
   char who[64];
-  if (earlier.group == MANY_GROUPS) snprintf(who, sizeof who, "several threadgroups");
-  else if (earlier.group != now.self.group) snprintf(who, sizeof who, "threadgroup %u", earlier.group);
-  else if (earlier.thread == MANY) snprintf(who, sizeof who, "several threads");
-  else snprintf(who, sizeof who, "thread %u", unsigned(earlier.thread - 1));
+  if (earlier.group == MANY_GROUPS)
+    snprintf(who, sizeof who, "several threadgroups");
+  else if (earlier.group != now.self.group)
+    snprintf(who, sizeof who, "threadgroup %u", earlier.group);
+  else if (earlier.thread == MANY)
+    snprintf(who, sizeof who, "several threads");
+  else
+    snprintf(who, sizeof who, "thread %u", unsigned(earlier.thread - 1));
   const char* missing = earlier.group != now.self.group ? "threadgroups of one dispatch are not ordered"
                                                         : "no barrier for this memory in between";
   fail({.kind = Kind::race, .buffer = place.buffer, .offset = place.offset, .name = place.name, .pc = pc},
@@ -109,7 +114,7 @@ static void check_cell(Cell& cell, const Now& now, Place place, int64_t i, void*
   }
   if (!cell.initialised)
     suspect({.kind = Kind::uninitialised, .buffer = place.buffer, .offset = place.offset, .name = place.name, .pc = pc},
-         "%s memory is read that nobody has written", place.space);
+            "%s memory is read that nobody has written", place.space);
   add_reader(cell.read, now.self);
 }
 
@@ -141,8 +146,8 @@ static void observe_threadgroup(size_t offset, size_t size, Access access, void*
   }
   int64_t at = nearest ? int64_t(offset) - int64_t(nearest->offset) : int64_t(offset);
   fail({.kind = Kind::out_of_bounds, .offset = at, .name = nearest ? nearest->name : "", .pc = pc},
-       "%s of %zu bytes at offset %lld of a threadgroup array of %zu bytes", verb(now), size, static_cast<long long>(at),
-       nearest ? nearest->size : size_t(0));
+       "%s of %zu bytes at offset %lld of a threadgroup array of %zu bytes", verb(now), size,
+       static_cast<long long>(at), nearest ? nearest->size : size_t(0));
 }
 
 static int64_t distance(const Buffer& b, int64_t offset) {
@@ -161,7 +166,8 @@ static void observe_device(int64_t offset, size_t size, Access access, void* pc)
     (now.writes() ? counters->device_bytes_written : counters->device_bytes_read)[i] += size;
     Place place{int32_t(i), offset - int64_t(b.offset), "", "device"};
     if (b.writable)
-      for (size_t k = 0; k < size; k++) check_cell(device_cells[first_cell[i] + place.offset + k], now, place, int64_t(k), pc);
+      for (size_t k = 0; k < size; k++)
+        check_cell(device_cells[first_cell[i] + place.offset + k], now, place, int64_t(k), pc);
     else if (now.writes())
       fail({.kind = Kind::out_of_bounds, .buffer = int32_t(i), .offset = place.offset, .pc = pc}, "write to an input");
     return;
@@ -169,14 +175,16 @@ static void observe_device(int64_t offset, size_t size, Access access, void* pc)
   if (nearest < 0) fail({.kind = Kind::out_of_bounds, .pc = pc}, "%s of %zu bytes without any buffer", verb(now), size);
   const Buffer& b = launch->buffers[nearest];
   int64_t at = offset - int64_t(b.offset);
-  fail({.kind = Kind::out_of_bounds, .buffer = nearest, .offset = at, .pc = pc}, "%s of %zu bytes at offset %lld of a buffer of %llu bytes",
-       verb(now), size, static_cast<long long>(at), static_cast<unsigned long long>(b.size));
+  fail({.kind = Kind::out_of_bounds, .buffer = nearest, .offset = at, .pc = pc},
+       "%s of %zu bytes at offset %lld of a buffer of %llu bytes", verb(now), size, static_cast<long long>(at),
+       static_cast<unsigned long long>(b.size));
 }
 
 void observe(const void* address, size_t size, Access access, void* pc) {
   auto p = static_cast<const char*>(address);
   size_t in_group = size_t(p - group->memory);
-  if (in_group < GROUP_MEMORY) observe_threadgroup(in_group, size, access, pc);
+  if (in_group < GROUP_MEMORY)
+    observe_threadgroup(in_group, size, access, pc);
   else if (size_t(p - launch->arena) + launch->reach < launch->arena_size + 2 * launch->reach)
     observe_device(p - launch->arena, size, access, pc);
 }
@@ -192,16 +200,16 @@ static inline void hook(const void* address, size_t size, Access access, void* p
 }
 
 #define HOOK extern "C" __attribute__((visibility("default")))
-#define HOOKS_OF_SIZE(n)                                                                                     \
-  HOOK void __tsan_read##n(void* p) { hook(p, n, Access::read, __builtin_return_address(0)); }               \
-  HOOK void __tsan_write##n(void* p) { hook(p, n, Access::write, __builtin_return_address(0)); }             \
-  HOOK void __tsan_unaligned_read##n(void* p) { hook(p, n, Access::read, __builtin_return_address(0)); }     \
-  HOOK void __tsan_unaligned_write##n(void* p) { hook(p, n, Access::write, __builtin_return_address(0)); }   \
-  HOOK void __tsan_volatile_read##n(void* p) { hook(p, n, Access::read, __builtin_return_address(0)); }      \
-  HOOK void __tsan_volatile_write##n(void* p) { hook(p, n, Access::write, __builtin_return_address(0)); }    \
-  HOOK void __tsan_read_write##n(void* p) {                                                                  \
-    hook(p, n, Access::read, __builtin_return_address(0));                                                   \
-    hook(p, n, Access::write, __builtin_return_address(0));                                                  \
+#define HOOKS_OF_SIZE(n)                                                                                   \
+  HOOK void __tsan_read##n(void* p) { hook(p, n, Access::read, __builtin_return_address(0)); }             \
+  HOOK void __tsan_write##n(void* p) { hook(p, n, Access::write, __builtin_return_address(0)); }           \
+  HOOK void __tsan_unaligned_read##n(void* p) { hook(p, n, Access::read, __builtin_return_address(0)); }   \
+  HOOK void __tsan_unaligned_write##n(void* p) { hook(p, n, Access::write, __builtin_return_address(0)); } \
+  HOOK void __tsan_volatile_read##n(void* p) { hook(p, n, Access::read, __builtin_return_address(0)); }    \
+  HOOK void __tsan_volatile_write##n(void* p) { hook(p, n, Access::write, __builtin_return_address(0)); }  \
+  HOOK void __tsan_read_write##n(void* p) {                                                                \
+    hook(p, n, Access::read, __builtin_return_address(0));                                                 \
+    hook(p, n, Access::write, __builtin_return_address(0));                                                \
   }
 HOOKS_OF_SIZE(1)
 HOOKS_OF_SIZE(2)

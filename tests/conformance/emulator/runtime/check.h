@@ -5,12 +5,12 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define CHECK(condition)                                                   \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
-      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);      \
-      exit(1);                                                             \
-    }                                                                      \
+#define CHECK(condition)                                              \
+  do {                                                                \
+    if (!(condition)) {                                               \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+      exit(1);                                                        \
+    }                                                                 \
   } while (0)
 
 #endif

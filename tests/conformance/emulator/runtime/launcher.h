@@ -19,8 +19,8 @@ struct Launched {
 };
 
 // One output of `size` ints between red zones; `checked` only sees what the kernel reports by hooks.
-inline Launched run(emu::Entry entry, uint32_t threads, uint32_t group, emu::Order order = emu::Order::forward, size_t size = 64,
-                    bool checked = false, bool initialised = true) {
+inline Launched run(emu::Entry entry, uint32_t threads, uint32_t group, emu::Order order = emu::Order::forward,
+                    size_t size = 64, bool checked = false, bool initialised = true) {
   constexpr size_t zone = 4096;
   std::vector<char> arena(2 * zone + size * sizeof(int));
   memset(arena.data() + zone, 0, size * sizeof(int));

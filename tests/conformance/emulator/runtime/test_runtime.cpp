@@ -81,9 +81,12 @@ static Kind kind_of(Entry kernel, bool checked = true, bool initialised = true) 
 
 static void faults_are_named() {
   CHECK(kind_of([](void* const* b, const Attributes&) { store(out(b), 1); }) == Kind::race);
-  CHECK(kind_of([](void* const* b, const Attributes& a) { store(out(b) + a.thread_position_in_grid.x + 1, 1); }) == Kind::out_of_bounds);
-  CHECK(kind_of([](void* const* b, const Attributes& a) { out(b)[a.thread_position_in_grid.x + 1] = 1; }, false) == Kind::out_of_bounds);
-  CHECK(kind_of([](void* const* b, const Attributes& a) { load(out(b) + a.thread_position_in_grid.x); }, true, false) == Kind::uninitialised);
+  CHECK(kind_of([](void* const* b, const Attributes& a) { store(out(b) + a.thread_position_in_grid.x + 1, 1); }) ==
+        Kind::out_of_bounds);
+  CHECK(kind_of([](void* const* b, const Attributes& a) { out(b)[a.thread_position_in_grid.x + 1] = 1; }, false) ==
+        Kind::out_of_bounds);
+  CHECK(kind_of([](void* const* b, const Attributes& a) { load(out(b) + a.thread_position_in_grid.x); }, true, false) ==
+        Kind::uninitialised);
   CHECK(kind_of([](void* const*, const Attributes& a) {
           if (a.thread_index_in_threadgroup < 40) emu::threadgroup_barrier(MEM_THREADGROUP, HERE);
         }) == Kind::divergence);
@@ -97,8 +100,9 @@ static void faults_are_named() {
             emu::simdgroup_barrier(MEM_NONE, THERE);
           }
         }) == Kind::divergence);
-  CHECK(kind_of([](void* const*, const Attributes&) { threadgroup_memory(0, "a", 20000, 4, HERE), threadgroup_memory(1, "b", 13000, 4, HERE); }) ==
-        Kind::threadgroup_memory);
+  CHECK(kind_of([](void* const*, const Attributes&) {
+          threadgroup_memory(0, "a", 20000, 4, HERE), threadgroup_memory(1, "b", 13000, 4, HERE);
+        }) == Kind::threadgroup_memory);
   CHECK(Kind(run([](void* const*, const Attributes&) {}, 2048, 1025).failure.kind) == Kind::threads);
 }
 

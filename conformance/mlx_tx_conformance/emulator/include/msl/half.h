@@ -101,30 +101,40 @@ struct Float16 {
   constexpr Float16& operator++() { return *this = *this + Float16(1); }
 
 // Both operands of one 16-bit type, or one an integer: a 16-bit result. One a float: a float result.
-#define MLX_TX_ARITHMETIC(op)                                                                                    \
-  friend constexpr Float16 operator op(Float16 a, Float16 b) { return Float16(float(a) op float(b)); }           \
-  friend constexpr float operator op(Float16 a, float b) { return float(a) op b; }                               \
-  friend constexpr float operator op(float a, Float16 b) { return a op float(b); }                               \
-  template <Integer I>                                                                                           \
-  friend constexpr Float16 operator op(Float16 a, I b) { return a op Float16(b); }                               \
-  template <Integer I>                                                                                           \
-  friend constexpr Float16 operator op(I a, Float16 b) { return Float16(a) op b; }                               \
-  template <class T>                                                                                             \
-  constexpr Float16& operator op##=(T b) { return *this = Float16(float(*this op b)); }
+#define MLX_TX_ARITHMETIC(op)                                                                          \
+  friend constexpr Float16 operator op(Float16 a, Float16 b) { return Float16(float(a) op float(b)); } \
+  friend constexpr float operator op(Float16 a, float b) { return float(a) op b; }                     \
+  friend constexpr float operator op(float a, Float16 b) { return a op float(b); }                     \
+  template <Integer I>                                                                                 \
+  friend constexpr Float16 operator op(Float16 a, I b) {                                               \
+    return a op Float16(b);                                                                            \
+  }                                                                                                    \
+  template <Integer I>                                                                                 \
+  friend constexpr Float16 operator op(I a, Float16 b) {                                               \
+    return Float16(a) op b;                                                                            \
+  }                                                                                                    \
+  template <class T>                                                                                   \
+  constexpr Float16& operator op## = (T b) {                                                           \
+    return *this = Float16(float(*this op b));                                                         \
+  }
   MLX_TX_ARITHMETIC(+)
   MLX_TX_ARITHMETIC(-)
   MLX_TX_ARITHMETIC(*)
   MLX_TX_ARITHMETIC(/)
 #undef MLX_TX_ARITHMETIC
 
-#define MLX_TX_COMPARISON(op)                                                                                    \
-  friend constexpr bool operator op(Float16 a, Float16 b) { return float(a) op float(b); }                       \
-  friend constexpr bool operator op(Float16 a, float b) { return float(a) op b; }                                \
-  friend constexpr bool operator op(float a, Float16 b) { return a op float(b); }                                \
-  template <Integer I>                                                                                           \
-  friend constexpr bool operator op(Float16 a, I b) { return a op Float16(b); }                                  \
-  template <Integer I>                                                                                           \
-  friend constexpr bool operator op(I a, Float16 b) { return Float16(a) op b; }
+#define MLX_TX_COMPARISON(op)                                                              \
+  friend constexpr bool operator op(Float16 a, Float16 b) { return float(a) op float(b); } \
+  friend constexpr bool operator op(Float16 a, float b) { return float(a) op b; }          \
+  friend constexpr bool operator op(float a, Float16 b) { return a op float(b); }          \
+  template <Integer I>                                                                     \
+  friend constexpr bool operator op(Float16 a, I b) {                                      \
+    return a op Float16(b);                                                                \
+  }                                                                                        \
+  template <Integer I>                                                                     \
+  friend constexpr bool operator op(I a, Float16 b) {                                      \
+    return Float16(a) op b;                                                                \
+  }
   MLX_TX_COMPARISON(<)
   MLX_TX_COMPARISON(>)
   MLX_TX_COMPARISON(<=)
@@ -135,8 +145,8 @@ struct Float16 {
 };
 
 // half with bfloat: no such operator in MSL.
-#define MLX_TX_NOT_MIXED(op)                                                     \
-  void operator op(Float16<HalfFormat>, Float16<BfloatFormat>) = delete;         \
+#define MLX_TX_NOT_MIXED(op)                                             \
+  void operator op(Float16<HalfFormat>, Float16<BfloatFormat>) = delete; \
   void operator op(Float16<BfloatFormat>, Float16<HalfFormat>) = delete;
 MLX_TX_NOT_MIXED(+)
 MLX_TX_NOT_MIXED(-)

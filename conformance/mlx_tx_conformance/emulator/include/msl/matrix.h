@@ -58,16 +58,16 @@ P* matrix_element(P* p, ulong per_row, ulong2 origin, bool transposed, uint32_t 
 }  // namespace detail
 
 template <class T, class P>
-void simdgroup_load(simdgroup_matrix<T, 8, 8>& m, const P* p, ulong per_row = 8, ulong2 origin = ulong2(0), bool transposed = false,
-                    MLX_TX_SITE) {
+void simdgroup_load(simdgroup_matrix<T, 8, 8>& m, const P* p, ulong per_row = 8, ulong2 origin = ulong2(0),
+                    bool transposed = false, MLX_TX_SITE) {
   static_assert(std::is_same_v<T, std::remove_cv_t<P>>, "simdgroup_load: matrix and memory of one type");
   detail::meet_for_matrix({file, line});
   m.elements.x = *detail::matrix_element<T>(p, per_row, origin, transposed, 0);
   m.elements.y = *detail::matrix_element<T>(p, per_row, origin, transposed, 1);
 }
 template <class T, class P>
-void simdgroup_store(simdgroup_matrix<T, 8, 8> m, P* p, ulong per_row = 8, ulong2 origin = ulong2(0), bool transposed = false,
-                     MLX_TX_SITE) {
+void simdgroup_store(simdgroup_matrix<T, 8, 8> m, P* p, ulong per_row = 8, ulong2 origin = ulong2(0),
+                     bool transposed = false, MLX_TX_SITE) {
   static_assert(std::is_same_v<T, P>, "simdgroup_store: matrix and memory of one type");
   detail::meet_for_matrix({file, line});
   *detail::matrix_element<T>(p, per_row, origin, transposed, 0) = m.elements.x;
@@ -77,7 +77,8 @@ void simdgroup_store(simdgroup_matrix<T, 8, 8> m, P* p, ulong per_row = 8, ulong
 // D = A x B + C in float, k ascending, fused: one of the orders that hardware may take.
 template <class TD, class TA, class TB, class TC>
 void simdgroup_multiply_accumulate(simdgroup_matrix<TD, 8, 8>& d, const simdgroup_matrix<TA, 8, 8>& a,
-                                   const simdgroup_matrix<TB, 8, 8>& b, const simdgroup_matrix<TC, 8, 8>& c, MLX_TX_SITE) {
+                                   const simdgroup_matrix<TB, 8, 8>& b, const simdgroup_matrix<TC, 8, 8>& c,
+                                   MLX_TX_SITE) {
   emu::SimdGroup* s = emu::current->simdgroup;
   uint32_t at = detail::matrix_row(detail::lane()) * 8 + detail::matrix_column(detail::lane());
   for (uint32_t i = 0; i < 2; i++) {
@@ -92,8 +93,8 @@ void simdgroup_multiply_accumulate(simdgroup_matrix<TD, 8, 8>& d, const simdgrou
   d.elements = {TD(s->d[at]), TD(s->d[at + 1])};
 }
 template <class TD, class TA, class TB>
-void simdgroup_multiply(simdgroup_matrix<TD, 8, 8>& d, const simdgroup_matrix<TA, 8, 8>& a, const simdgroup_matrix<TB, 8, 8>& b,
-                        MLX_TX_SITE) {
+void simdgroup_multiply(simdgroup_matrix<TD, 8, 8>& d, const simdgroup_matrix<TA, 8, 8>& a,
+                        const simdgroup_matrix<TB, 8, 8>& b, MLX_TX_SITE) {
   simdgroup_multiply_accumulate(d, a, b, make_filled_simdgroup_matrix<TD, 8>(TD(0)), file, line);
 }
 

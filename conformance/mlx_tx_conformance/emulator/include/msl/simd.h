@@ -1,5 +1,5 @@
-// Barriers and the operations of <metal_simdgroup> and <metal_quadgroup>. All lanes of a simdgroup meet at the operation;
-// one of them evaluates it for all. A lane that ended takes no part; a lane elsewhere is a divergence.
+// Barriers and the operations of <metal_simdgroup> and <metal_quadgroup>. All lanes of a simdgroup meet at the
+// operation; one of them evaluates it for all. A lane that ended takes no part; a lane elsewhere is a divergence.
 #ifndef MLX_TX_MSL_SIMD_H
 #define MLX_TX_MSL_SIMD_H
 
@@ -13,7 +13,9 @@ namespace metal {
 enum class mem_flags : uint32_t { mem_none = 0, mem_device = 1, mem_threadgroup = 2, mem_texture = 4 };
 constexpr mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(uint32_t(a) | uint32_t(b)); }
 
-inline void threadgroup_barrier(mem_flags flags, MLX_TX_SITE) { emu::threadgroup_barrier(uint32_t(flags), {file, line}); }
+inline void threadgroup_barrier(mem_flags flags, MLX_TX_SITE) {
+  emu::threadgroup_barrier(uint32_t(flags), {file, line});
+}
 inline void simdgroup_barrier(mem_flags flags, MLX_TX_SITE) { emu::simdgroup_barrier(uint32_t(flags), {file, line}); }
 
 namespace detail {
@@ -27,9 +29,13 @@ template <class T, int N>
 constexpr bool can_cross_lanes<vec<T, N>> = can_cross_lanes<T>;
 
 template <class T>
-T& operand(SimdGroup* s, uint32_t lane) { return *reinterpret_cast<T*>(s->in[lane]); }
+T& operand(SimdGroup* s, uint32_t lane) {
+  return *reinterpret_cast<T*>(s->in[lane]);
+}
 template <class T>
-T& result(SimdGroup* s, uint32_t lane) { return *reinterpret_cast<T*>(s->out[lane]); }
+T& result(SimdGroup* s, uint32_t lane) {
+  return *reinterpret_cast<T*>(s->out[lane]);
+}
 
 template <class F>
 void for_lanes(uint32_t mask, F f) {
@@ -59,8 +65,10 @@ T reduce(Collective op, T value, emu::Site site, F combine) {
       if ((there[i] = s->taking_part >> i & 1)) values[i] = operand<T>(s, i);
     for (uint32_t width = emu::LANES / 2; width; width /= 2)
       for (uint32_t i = 0; i < width; i++) {
-        if (there[i] && there[i + width]) values[i] = combine(values[i], values[i + width]);
-        else if (there[i + width]) values[i] = values[i + width], there[i] = true;
+        if (there[i] && there[i + width])
+          values[i] = combine(values[i], values[i + width]);
+        else if (there[i + width])
+          values[i] = values[i + width], there[i] = true;
       }
     for_lanes(s->taking_part, [&](uint32_t lane) { result<T>(s, lane) = values[0]; });
   });
@@ -116,13 +124,13 @@ T shift(Collective op, T value, int64_t from, emu::Site site) {
 #define MLX_TX_REDUCTION(name, op, expression)                                                                        \
   template <class T>                                                                                                  \
   T simd_##name(T x, MLX_TX_SITE) {                                                                                   \
-    static_assert(detail::can_cross_lanes<T>, "simd_" #name ": 8, 16 and 32 bit types and vectors of them; no bool");   \
-    return detail::reduce(emu::Collective::op, x, {file, line}, [](T a, T b) { return T(expression); });               \
+    static_assert(detail::can_cross_lanes<T>, "simd_" #name ": 8, 16 and 32 bit types and vectors of them; no bool"); \
+    return detail::reduce(emu::Collective::op, x, {file, line}, [](T a, T b) { return T(expression); });              \
   }                                                                                                                   \
   template <class T>                                                                                                  \
   T quad_##name(T x, MLX_TX_SITE) {                                                                                   \
-    static_assert(detail::can_cross_lanes<T>, "quad_" #name ": 8, 16 and 32 bit types and vectors of them; no bool");   \
-    return detail::quad_reduce(x, {file, line}, [](T a, T b) { return T(expression); });                               \
+    static_assert(detail::can_cross_lanes<T>, "quad_" #name ": 8, 16 and 32 bit types and vectors of them; no bool"); \
+    return detail::quad_reduce(x, {file, line}, [](T a, T b) { return T(expression); });                              \
   }
 
 namespace detail {
@@ -143,10 +151,10 @@ T quad_reduce(T value, emu::Site site, F combine) {
 }  // namespace detail
 
 MLX_TX_REDUCTION(sum, sum, a + b)
-MLX_TX_REDUCTION(product, product, a * b)
+MLX_TX_REDUCTION(product, product, a* b)
 MLX_TX_REDUCTION(max, max, metal::max(a, b))
 MLX_TX_REDUCTION(min, min, metal::min(a, b))
-MLX_TX_REDUCTION(and, bit_and, a & b)
+MLX_TX_REDUCTION(and, bit_and, a& b)
 MLX_TX_REDUCTION(or, bit_or, a | b)
 MLX_TX_REDUCTION(xor, bit_xor, a ^ b)
 #undef MLX_TX_REDUCTION
@@ -175,7 +183,8 @@ struct simd_vote {
 inline simd_vote simd_ballot(bool x, MLX_TX_SITE) {
   return simd_vote(detail::collective<uint32_t>(emu::Collective::ballot, x, {file, line}, [](emu::SimdGroup* s) {
     uint32_t votes = 0;
-    detail::for_lanes(s->taking_part, [&](uint32_t lane) { votes |= uint32_t(detail::operand<bool>(s, lane)) << lane; });
+    detail::for_lanes(s->taking_part,
+                      [&](uint32_t lane) { votes |= uint32_t(detail::operand<bool>(s, lane)) << lane; });
     detail::for_lanes(s->taking_part, [&](uint32_t lane) { detail::result<uint32_t>(s, lane) = votes; });
   }));
 }
@@ -189,19 +198,23 @@ inline bool simd_is_first(MLX_TX_SITE) {
 
 template <class T>
 T simd_prefix_inclusive_sum(T x, MLX_TX_SITE) {
-  return detail::prefix(emu::Collective::prefix_inclusive, x, T(0), true, {file, line}, [](T a, T b) { return T(a + b); });
+  return detail::prefix(emu::Collective::prefix_inclusive, x, T(0), true, {file, line},
+                        [](T a, T b) { return T(a + b); });
 }
 template <class T>
 T simd_prefix_exclusive_sum(T x, MLX_TX_SITE) {
-  return detail::prefix(emu::Collective::prefix_exclusive, x, T(0), false, {file, line}, [](T a, T b) { return T(a + b); });
+  return detail::prefix(emu::Collective::prefix_exclusive, x, T(0), false, {file, line},
+                        [](T a, T b) { return T(a + b); });
 }
 template <class T>
 T simd_prefix_inclusive_product(T x, MLX_TX_SITE) {
-  return detail::prefix(emu::Collective::prefix_inclusive, x, T(1), true, {file, line}, [](T a, T b) { return T(a * b); });
+  return detail::prefix(emu::Collective::prefix_inclusive, x, T(1), true, {file, line},
+                        [](T a, T b) { return T(a * b); });
 }
 template <class T>
 T simd_prefix_exclusive_product(T x, MLX_TX_SITE) {
-  return detail::prefix(emu::Collective::prefix_exclusive, x, T(1), false, {file, line}, [](T a, T b) { return T(a * b); });
+  return detail::prefix(emu::Collective::prefix_exclusive, x, T(1), false, {file, line},
+                        [](T a, T b) { return T(a * b); });
 }
 
 template <class T>
@@ -257,20 +270,25 @@ T quad_shuffle(T x, ushort from, MLX_TX_SITE) {
 }
 template <class T>
 T quad_shuffle_xor(T x, ushort mask, MLX_TX_SITE) {
-  return detail::shuffle(emu::Collective::quad, x, (detail::lane() & ~3u) + ((detail::lane() ^ mask) & 3u), {file, line});
+  return detail::shuffle(emu::Collective::quad, x, (detail::lane() & ~3u) + ((detail::lane() ^ mask) & 3u),
+                         {file, line});
 }
 template <class T>
 T quad_shuffle_down(T x, ushort delta, MLX_TX_SITE) {
   uint32_t place = detail::lane() & 3u;
-  return detail::shuffle(emu::Collective::quad, x, place + delta > 3 ? detail::lane() : detail::lane() + delta, {file, line});
+  return detail::shuffle(emu::Collective::quad, x, place + delta > 3 ? detail::lane() : detail::lane() + delta,
+                         {file, line});
 }
 template <class T>
 T quad_shuffle_up(T x, ushort delta, MLX_TX_SITE) {
   uint32_t place = detail::lane() & 3u;
-  return detail::shuffle(emu::Collective::quad, x, place < delta ? detail::lane() : detail::lane() - delta, {file, line});
+  return detail::shuffle(emu::Collective::quad, x, place < delta ? detail::lane() : detail::lane() - delta,
+                         {file, line});
 }
 template <class T>
-T quad_broadcast(T x, ushort from, MLX_TX_SITE) { return quad_shuffle(x, from, file, line); }
+T quad_broadcast(T x, ushort from, MLX_TX_SITE) {
+  return quad_shuffle(x, from, file, line);
+}
 
 }  // namespace metal
 

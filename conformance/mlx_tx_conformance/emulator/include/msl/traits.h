@@ -8,9 +8,10 @@ namespace metal {
 
 using std::bool_constant, std::true_type, std::false_type, std::integral_constant;
 using std::conditional, std::conditional_t, std::enable_if, std::enable_if_t;
-using std::is_arithmetic_v, std::is_convertible, std::is_convertible_v, std::is_empty_v, std::is_integral, std::is_integral_v;
-using std::is_same, std::is_same_v, std::is_signed, std::is_signed_v, std::is_unsigned, std::is_unsigned_v;
+using std::is_arithmetic_v, std::is_convertible, std::is_convertible_v, std::is_empty_v, std::is_integral,
+    std::is_integral_v;
 using std::is_pointer_v, std::is_const_v, std::is_void_v, std::is_enum_v;
+using std::is_same, std::is_same_v, std::is_signed, std::is_signed_v, std::is_unsigned, std::is_unsigned_v;
 using std::make_signed_t, std::make_unsigned_t, std::remove_const_t, std::remove_cv, std::remove_cv_t;
 using std::remove_pointer_t, std::remove_reference_t, std::declval;
 using size_t = ::size_t;
@@ -37,7 +38,8 @@ struct numeric_limits : std::numeric_limits<T> {};
 
 template <class T, uint16_t Max, uint16_t Min, uint16_t Infinity, uint16_t NotANumber, uint16_t Epsilon, int Digits>
 struct limits_of_16_bits {
-  static constexpr bool is_specialized = true, is_signed = true, is_integer = false, has_infinity = true, has_quiet_NaN = true;
+  static constexpr bool is_specialized = true, is_signed = true, is_integer = false, has_infinity = true,
+                        has_quiet_NaN = true;
   static constexpr int digits = Digits, radix = 2;
   static constexpr T max() { return T::from_bits(Max); }
   static constexpr T lowest() { return T::from_bits(Max | 0x8000); }
@@ -63,7 +65,9 @@ struct array {
 template <class T>
 using uniform = T;
 template <class T>
-constexpr T make_uniform(T value) { return value; }
+constexpr T make_uniform(T value) {
+  return value;
+}
 
 }  // namespace metal
 

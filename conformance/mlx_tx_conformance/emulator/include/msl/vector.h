@@ -20,22 +20,34 @@ struct components;
 template <class T>
 struct alignas(2 * sizeof(T)) components<T, 2> {
   union {
-    struct { T x, y; };
-    struct { T r, g; };
+    struct {
+      T x, y;
+    };
+    struct {
+      T r, g;
+    };
   };
 };
 template <class T>
 struct alignas(4 * sizeof(T)) components<T, 3> {
   union {
-    struct { T x, y, z; };
-    struct { T r, g, b; };
+    struct {
+      T x, y, z;
+    };
+    struct {
+      T r, g, b;
+    };
   };
 };
 template <class T>
 struct alignas(4 * sizeof(T)) components<T, 4> {
   union {
-    struct { T x, y, z, w; };
-    struct { T r, g, b, a; };
+    struct {
+      T x, y, z, w;
+    };
+    struct {
+      T r, g, b, a;
+    };
   };
 };
 
@@ -67,18 +79,26 @@ struct vec : detail::components<T, N> {
   constexpr const T& operator[](int i) const { return (&this->x)[i]; }
 
   template <int... I>
-  constexpr detail::swizzled<T, N, I...> swizzle() & { return *this; }
+  constexpr detail::swizzled<T, N, I...> swizzle() & {
+    return *this;
+  }
   template <int... I>
-  constexpr vec<T, sizeof...(I)> swizzle() const& { return vec<T, sizeof...(I)>((*this)[I]...); }
+  constexpr vec<T, sizeof...(I)> swizzle() const& {
+    return vec<T, sizeof...(I)>((*this)[I]...);
+  }
 
  private:
   template <class Part>
   static constexpr int width() {
-    if constexpr (requires { Part::count; }) return Part::count;
-    else return 1;
+    if constexpr (requires { Part::count; })
+      return Part::count;
+    else
+      return 1;
   }
   template <class Part>
-  constexpr void append(int& next, const Part& part) { (*this)[next++] = T(part); }
+  constexpr void append(int& next, const Part& part) {
+    (*this)[next++] = T(part);
+  }
   template <class U, int M>
   constexpr void append(int& next, const vec<U, M>& part) {
     for (int i = 0; i < M; i++) (*this)[next++] = T(part[i]);
@@ -123,25 +143,27 @@ struct packed_vec {
   constexpr const T& operator[](int i) const { return elements[i]; }
 };
 
-#define MLX_TX_BINARY(op, Result)                                                                       \
-  template <class T, int N>                                                                             \
-  constexpr vec<Result, N> operator op(const vec<T, N>& a, const vec<T, N>& b) {                        \
-    vec<Result, N> r;                                                                                   \
-    for (int i = 0; i < N; i++) r[i] = Result(a[i] op b[i]);                                            \
-    return r;                                                                                           \
-  }                                                                                                     \
-  template <class T, int N>                                                                             \
-  constexpr vec<Result, N> operator op(const vec<T, N>& a, const std::type_identity_t<T>& b) {          \
-    return a op vec<T, N>(b);                                                                           \
-  }                                                                                                     \
-  template <class T, int N>                                                                             \
-  constexpr vec<Result, N> operator op(const std::type_identity_t<T>& a, const vec<T, N>& b) {          \
-    return vec<T, N>(a) op b;                                                                           \
+#define MLX_TX_BINARY(op, Result)                                                              \
+  template <class T, int N>                                                                    \
+  constexpr vec<Result, N> operator op(const vec<T, N>& a, const vec<T, N>& b) {               \
+    vec<Result, N> r;                                                                          \
+    for (int i = 0; i < N; i++) r[i] = Result(a[i] op b[i]);                                   \
+    return r;                                                                                  \
+  }                                                                                            \
+  template <class T, int N>                                                                    \
+  constexpr vec<Result, N> operator op(const vec<T, N>& a, const std::type_identity_t<T>& b) { \
+    return a op vec<T, N>(b);                                                                  \
+  }                                                                                            \
+  template <class T, int N>                                                                    \
+  constexpr vec<Result, N> operator op(const std::type_identity_t<T>& a, const vec<T, N>& b) { \
+    return vec<T, N>(a) op b;                                                                  \
   }
-#define MLX_TX_ASSIGNING(op)                                                                            \
-  MLX_TX_BINARY(op, T)                                                                                  \
-  template <class T, int N, class U>                                                                    \
-  constexpr vec<T, N>& operator op##=(vec<T, N>& a, const U& b) { return a = a op b; }
+#define MLX_TX_ASSIGNING(op)                                         \
+  MLX_TX_BINARY(op, T)                                               \
+  template <class T, int N, class U>                                 \
+  constexpr vec<T, N>& operator op## = (vec<T, N> & a, const U& b) { \
+    return a = a op b;                                               \
+  }
 MLX_TX_ASSIGNING(+)
 MLX_TX_ASSIGNING(-)
 MLX_TX_ASSIGNING(*)
@@ -163,12 +185,12 @@ MLX_TX_BINARY(||, bool)
 #undef MLX_TX_ASSIGNING
 #undef MLX_TX_BINARY
 
-#define MLX_TX_UNARY(op, Result)                                            \
-  template <class T, int N>                                                 \
-  constexpr vec<Result, N> operator op(const vec<T, N>& a) {                \
-    vec<Result, N> r;                                                       \
-    for (int i = 0; i < N; i++) r[i] = Result(op a[i]);                     \
-    return r;                                                               \
+#define MLX_TX_UNARY(op, Result)                             \
+  template <class T, int N>                                  \
+  constexpr vec<Result, N> operator op(const vec<T, N>& a) { \
+    vec<Result, N> r;                                        \
+    for (int i = 0; i < N; i++) r[i] = Result(op a[i]);      \
+    return r;                                                \
   }
 MLX_TX_UNARY(-, T)
 MLX_TX_UNARY(~, T)
@@ -190,12 +212,12 @@ constexpr bool any(const vec<bool, N>& v) {
 
 }  // namespace metal
 
-#define MLX_TX_VECTORS(T)                                                                         \
-  using T##2 = metal::vec<T, 2>;                                                                  \
-  using T##3 = metal::vec<T, 3>;                                                                  \
-  using T##4 = metal::vec<T, 4>;                                                                  \
-  using packed_##T##2 = metal::packed_vec<T, 2>;                                                  \
-  using packed_##T##3 = metal::packed_vec<T, 3>;                                                  \
+#define MLX_TX_VECTORS(T)                        \
+  using T##2 = metal::vec<T, 2>;                 \
+  using T##3 = metal::vec<T, 3>;                 \
+  using T##4 = metal::vec<T, 4>;                 \
+  using packed_##T##2 = metal::packed_vec<T, 2>; \
+  using packed_##T##3 = metal::packed_vec<T, 3>; \
   using packed_##T##4 = metal::packed_vec<T, 4>;
 MLX_TX_VECTORS(bool)
 MLX_TX_VECTORS(char)
@@ -214,8 +236,8 @@ MLX_TX_VECTORS(float)
 namespace metal {
 // Their declarations at global scope are also reached as metal::float4 and so on.
 using ::as_type;
-using ::half, ::bfloat;
 using ::float2, ::float3, ::float4, ::half2, ::half3, ::half4, ::bfloat2, ::bfloat3, ::bfloat4;
+using ::half, ::bfloat;
 using ::int2, ::int3, ::int4, ::uint2, ::uint3, ::uint4, ::short2, ::ushort2, ::bool2, ::bool4, ::ulong2, ::ulong3;
 }  // namespace metal
 

@@ -24,16 +24,24 @@ struct complex_t {
   constexpr complex_t(U re) : real(static_cast<T>(re)), imag(0) {}
   template <typename U>
     requires(!is_complex_v<U> && std::is_convertible_v<T, U>)
-  constexpr operator U() const { return static_cast<U>(real); }
+  constexpr operator U() const {
+    return static_cast<U>(real);
+  }
 };
 using complex64_t = complex_t<float>;
 
 template <typename T>
-constexpr complex_t<T> operator-(complex_t<T> x) { return {-x.real, -x.imag}; }
+constexpr complex_t<T> operator-(complex_t<T> x) {
+  return {-x.real, -x.imag};
+}
 template <typename T>
-constexpr complex_t<T> operator+(complex_t<T> a, complex_t<T> b) { return {a.real + b.real, a.imag + b.imag}; }
+constexpr complex_t<T> operator+(complex_t<T> a, complex_t<T> b) {
+  return {a.real + b.real, a.imag + b.imag};
+}
 template <typename T>
-constexpr complex_t<T> operator-(complex_t<T> a, complex_t<T> b) { return {a.real - b.real, a.imag - b.imag}; }
+constexpr complex_t<T> operator-(complex_t<T> a, complex_t<T> b) {
+  return {a.real - b.real, a.imag - b.imag};
+}
 template <typename T>
 constexpr complex_t<T> operator*(complex_t<T> a, complex_t<T> b) {
   return {a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real};
@@ -49,16 +57,28 @@ complex_t<T> operator%(complex_t<T> a, complex_t<T> b) {
   return a - complex_t<T>(metal::floor(times.real), metal::floor(times.imag)) * b;
 }
 template <typename T>
-constexpr bool operator==(complex_t<T> a, complex_t<T> b) { return a.real == b.real && a.imag == b.imag; }
+constexpr bool operator==(complex_t<T> a, complex_t<T> b) {
+  return a.real == b.real && a.imag == b.imag;
+}
 template <typename T>
-constexpr bool operator!=(complex_t<T> a, complex_t<T> b) { return !(a == b); }
+constexpr bool operator!=(complex_t<T> a, complex_t<T> b) {
+  return !(a == b);
+}
 template <typename T>
-constexpr bool operator<(complex_t<T> a, complex_t<T> b) { return a.real < b.real || (a.real == b.real && a.imag < b.imag); }
+constexpr bool operator<(complex_t<T> a, complex_t<T> b) {
+  return a.real < b.real || (a.real == b.real && a.imag < b.imag);
+}
 template <typename T>
-constexpr bool operator>(complex_t<T> a, complex_t<T> b) { return b < a; }
+constexpr bool operator>(complex_t<T> a, complex_t<T> b) {
+  return b < a;
+}
 template <typename T>
-constexpr bool operator<=(complex_t<T> a, complex_t<T> b) { return !(b < a); }
+constexpr bool operator<=(complex_t<T> a, complex_t<T> b) {
+  return !(b < a);
+}
 template <typename T>
-constexpr bool operator>=(complex_t<T> a, complex_t<T> b) { return !(a < b); }
+constexpr bool operator>=(complex_t<T> a, complex_t<T> b) {
+  return !(a < b);
+}
 
 #endif
