@@ -14,48 +14,67 @@ from mlx_tx.arguments import AttentionArrays, AttentionSpec
 from mlx_tx.masks import Tile
 from mlx_tx.paths import scores
 
-QUERY_BLOCK = 128
-SCORES_PER_HEAD = 128 * 256  # of one block; few queries (decoding) take more keys at a time
-LONGEST_KEY_BLOCK = 4096
+Span = tuple[int, int]
+
+BLOCK = 128  # smallest side of a block
 
 
-def spans(first: int, end: int, size: int) -> list[tuple[int, int]]:
+def block_sizes(spec: AttentionSpec) -> Span:
+    """Queries and keys of one block.
+
+    A block of one head holds BLOCK^2 scores, or T_kv * D / 16 where that is more: then the memory of a block and the
+    number of blocks both grow linearly with T. Few queries (decoding) take more keys at a time.
+    """
+    scores_per_head = max(BLOCK * BLOCK, spec.T_kv * spec.D // 16)
+    q_size = BLOCK
+    while 4 * q_size * q_size <= scores_per_head:
+        q_size *= 2
+    return q_size, scores_per_head // min(q_size, spec.T_q)
+
+
+def spans(first: int, end: int, size: int) -> list[Span]:
     """[first, end) in pieces of ``size``."""
     return [(start, min(start + size, end)) for start in range(first, end, size)]
 
 
-def query_spans(spec: AttentionSpec) -> list[tuple[int, int]]:
+def query_spans(spec: AttentionSpec) -> list[Span]:
     """The query blocks of a call."""
-    return spans(0, spec.T_q, QUERY_BLOCK)
+    return spans(0, spec.T_q, block_sizes(spec)[0])
 
 
-def key_spans(spec: AttentionSpec) -> list[tuple[int, int]]:
+def key_spans(spec: AttentionSpec) -> list[Span]:
     """The key blocks of a call, over the keys that some query may see."""
-    size = min(SCORES_PER_HEAD // min(spec.T_q, QUERY_BLOCK), LONGEST_KEY_BLOCK)
-    return spans(*masks.key_range(spec), size)
+    return spans(*masks.key_range(spec), block_sizes(spec)[1])
+
+
+def tiles_of(spec: AttentionSpec, keys: Span) -> list[Tile]:
+    """The tiles of one key block that the host cannot rule out."""
+    tiles = [Tile(*rows, *keys) for rows in query_spans(spec)]
+    return [tile for tile in tiles if not masks.is_ruled_out(spec, tile)]
 
 
 class Chain:
     """Makes the blocks of a lazy graph run one after another.
 
     MLX evaluates a graph breadth first, so that independent blocks would all be alive at once. An operand of each
-    block is multiplied by a one that is computed from the results of the block before it. (``mx.depends`` does the
+    block is multiplied by a number that is computed from the results of the block before it. (``mx.depends`` does the
     same, but has no ``vmap`` and no ``jvp`` rule.)
     """
 
     def __init__(self) -> None:
-        self._before: tuple[mx.array, ...] = ()
+        self.last: tuple[mx.array, ...] = ()
 
-    def wait(self, x: mx.array) -> mx.array:
-        """``x``, available only once the last finished block is."""
-        if not self._before:
-            return x
-        ready = sum((y[:1, :1, :1, :1] for y in self._before[1:]), self._before[0][:1, :1, :1, :1])
-        return x * mx.where(mx.array(True), mx.ones((), dtype=mx.float32), ready)
+    def wait(self, x: mx.array, factor: float = 1.0) -> mx.array:
+        """``factor * x``, available only once the last finished block is."""
+        number = mx.array(factor, dtype=mx.float32)
+        if not self.last:
+            return x * number
+        ready = sum((y[:1, :1, :1, :1] for y in self.last[1:]), self.last[0][:1, :1, :1, :1])
+        return x * mx.where(mx.array(True), number, ready)
 
     def finish(self, *results: mx.array) -> None:
         """Names the rank-4 results that the next block waits for."""
-        self._before = results
+        self.last = results
 
 
 def forward(spec: AttentionSpec, arrays: AttentionArrays) -> tuple[mx.array, mx.array]:
@@ -80,7 +99,7 @@ def _rows(spec: AttentionSpec, arrays: AttentionArrays, q0: int, q1: int, chain:
         m = mx.broadcast_to(arrays.sinks[:, :, None, None], (*rows, 1))
         total = mx.exp(m - scores.or_zero(m, scores.NEVER))
     acc = mx.zeros((*rows, spec.D_v), dtype=mx.float32)
-    q = scores.scaled_queries(spec, arrays, Tile(q0, q1, 0, 0))
+    q = arrays.q[:, :, q0:q1].astype(mx.float32)
     for k0, k1 in key_spans(spec):
         tile = Tile(q0, q1, k0, k1)
         if masks.is_ruled_out(spec, tile):
@@ -88,7 +107,7 @@ def _rows(spec: AttentionSpec, arrays: AttentionArrays, q0: int, q1: int, chain:
         k, v = scores.keys_and_values(spec, arrays, k0, k1)
         heads = k.shape[1]
         # A product with a transposed second factor is slow in the reference BLAS of MLX's Linux wheel.
-        k_t = mx.contiguous(chain.wait(k.swapaxes(-1, -2)))
+        k_t = mx.contiguous(chain.wait(k.swapaxes(-1, -2), spec.scale))
         raw = scores.unfold(scores.fold(q, heads) @ k_t, spec.N_q)
         s = scores.finished(spec, arrays, scores.soft_capped(spec, raw)[0], tile)
         m_new = mx.maximum(m, s.max(axis=-1, keepdims=True))

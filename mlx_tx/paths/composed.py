@@ -21,7 +21,7 @@ def run(spec: AttentionSpec, arrays: AttentionArrays) -> tuple[mx.array, mx.arra
     tile = masks.Tile(0, spec.T_q, first, end)
     k, v = scores.keys_and_values(spec, arrays, first, end)
     heads = k.shape[1]
-    q = scores.fold(scores.scaled_queries(spec, arrays, tile), heads)
+    q = scores.fold(arrays.q.astype(mx.float32) * spec.scale, heads)
     raw = scores.unfold(q @ k.swapaxes(-1, -2), spec.N_q)
     s = scores.finished(spec, arrays, scores.soft_capped(spec, raw)[0], tile)
 

@@ -15,11 +15,6 @@ from mlx_tx.masks import Tile
 NEVER = float("-inf")
 
 
-def scaled_queries(spec: AttentionSpec, arrays: AttentionArrays, tile: Tile) -> mx.array:
-    """scale * q of the tile's queries, float32 ``[B, N_q, q1 - q0, D]``."""
-    return arrays.q[:, :, tile.q0 : tile.q1].astype(mx.float32) * mx.array(spec.scale, dtype=mx.float32)
-
-
 def keys_and_values(spec: AttentionSpec, arrays: AttentionArrays, k0: int, k1: int) -> tuple[mx.array, mx.array]:
     """K and V of keys k0..k1-1 in float32, zero where no query may see them: ``[B, heads, k1 - k0, D or D_v]``.
 
