@@ -82,10 +82,20 @@ COUNTERS: dict[tuple[str, str], Counter] = {
 }
 
 DEFAULT_CASES = (
-    *(CountCase("forward", dtype, D, T, T, 2, 2, causal) for dtype in ("float16", "float32") for D in (64, 128)
-      for T in (128, 256) for causal in (False, True)),
-    *(CountCase("decode", dtype, D, 1, T, 4, 2) for dtype in ("float16", "float32") for D in (64, 128) for T in (512, 2048)),
-)  # fmt: skip
+    *(
+        CountCase("forward", dtype, D, T, T, 2, 2, causal)
+        for dtype in ("float16", "float32")
+        for D in (64, 128)
+        for T in (128, 256)
+        for causal in (False, True)
+    ),
+    *(
+        CountCase("decode", dtype, D, 1, T, 4, 2)
+        for dtype in ("float16", "float32")
+        for D in (64, 128)
+        for T in (512, 2048)
+    ),
+)
 
 
 def row(case: CountCase, implementation: str, counts: Counts) -> dict[str, Any]:

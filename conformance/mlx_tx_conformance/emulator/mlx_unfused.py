@@ -1,4 +1,4 @@
-"""Attention out of MLX's separate kernels, as MLX runs it where it has no fused one: scale q, q k^T, mask, softmax, p v.
+"""Attention out of MLX's separate kernels, as where MLX has no fused one: scale q, q k^T, mask, softmax, p v.
 
 Every step stores its result in device memory, scores and weights among them; that is what fused kernels avoid. Products
 use the steel matrix kernel with 64x64x16 tiles, grouped heads by strides (K and V are not repeated in memory).
