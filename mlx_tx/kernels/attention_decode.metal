@@ -41,11 +41,10 @@
 
   const int T_q = sizes[0];
   const int T_kv = sizes[1];
-  const int heads = sizes[2];
-  const int group = sizes[3];
-  const int d_true = sizes[4];
-  const int dv_true = sizes[5];
-  const int splits = sizes[11];
+  const int group = sizes[2];
+  const int d_true = sizes[3];
+  const int dv_true = sizes[4];
+  const int splits = sizes[7];
 
   const int index = int(thread_index_in_threadgroup);
   const int simdgroup = int(simdgroup_index_in_threadgroup);
@@ -57,6 +56,7 @@
   const int batch = int(threadgroup_position_in_grid.z);
   const int split = int(threadgroup_position_in_grid.x);
   const int parts = (group * T_q + ROWS - 1) / ROWS;
+  const int heads = int(threadgroups_per_grid.y) / parts * group;
   const int kv_head = int(threadgroup_position_in_grid.y) / parts;
   const int r0 = int(threadgroup_position_in_grid.y) % parts * ROWS;
   const int rows = min(ROWS, group * T_q - r0);
@@ -68,12 +68,16 @@
 
   auto k_head = k + (batch * k_strides[0] + kv_head * k_strides[1]);
   auto v_head = v + (batch * v_strides[0] + kv_head * v_strides[1]);
+  const int64_t k_row = k_strides[2];
+  const int64_t k_column = k_strides[3];
+  const int64_t v_row = v_strides[2];
+  const int64_t v_column = v_strides[3];
 
   Rules rules;
   rules.scale = factors[0];
   rules.cap = SOFTCAP ? factors[1] : 1.0f;
-  rules.left = LEFT ? sizes[6] : 0;
-  rules.right = RIGHT ? sizes[7] : 0;
+  rules.left = LEFT ? sizes[5] : 0;
+  rules.right = RIGHT ? sizes[6] : 0;
   rules.key_end = LENGTHS ? clamp(kv_lengths[batch], 0, T_kv) : T_kv;
 
   Query query;
@@ -82,7 +86,7 @@
   query.slope = 0.0f;
   int first = 0;
   if constexpr (PLACED) {
-    const int offset = clamp(q_offset[batch * sizes[8]], -FARTHEST, FARTHEST);
+    const int offset = clamp(q_offset[batch], -FARTHEST, FARTHEST);
     query.position += offset;
     if constexpr (RIGHT) {
       rules.key_end = bounded(int64_t(T_q) + offset + rules.right, 0, rules.key_end);
@@ -92,7 +96,7 @@
     }
   }
   if constexpr (ALIBI) {
-    query.slope = slopes[batch * sizes[9] + head];
+    query.slope = slopes[batch * heads + head];
   }
 
   // This threadgroup's share of the keys: whole steps, the same for every split but the last ones.
@@ -144,15 +148,19 @@
   const int64_t mask_step = MASK != 0 ? mask_strides[3] : 0;
   const int64_t bias_step = BIAS ? bias_strides[3] : 0;
 
+  const int64_t q_batch = batch * q_strides[0];
+  const int64_t q_head = q_strides[1];
+  const int64_t q_row = q_strides[2];
+  const int64_t q_column = q_strides[3];
   for (int i = 0; i < ROWS; i++) {
     const int r = r0 + (i < rows ? i : 0);
     stage<T, 1, D, LD_Q, THREADS>(
         queries + i * LD_Q,
-        q + (batch * q_strides[0] + (kv_head * group + r / T_q) * q_strides[1] + r % T_q * q_strides[2]),
+        q + (q_batch + (kv_head * group + r / T_q) * q_head + r % T_q * q_row),
         i < rows ? 1 : 0,
         d_true,
         0,
-        q_strides[3],
+        q_column,
         index);
   }
 
@@ -171,8 +179,7 @@
     const short to = short((bounded(int64_t(rules.key_end) - start, 0, COLUMNS) + 7) / 8);
 
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    stage<T, KEYS, D, LD_KV, THREADS>(
-        staged, k_head + step * k_strides[2], count, d_true, k_strides[2], k_strides[3], index);
+    stage<T, KEYS, D, LD_KV, THREADS>(staged, k_head + step * k_row, count, d_true, k_row, k_column, index);
     threadgroup_barrier(mem_flags::mem_threadgroup);
 
     Fragment S[COLUMNS / 8];
@@ -206,8 +213,7 @@
     }
 
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    stage<T, KEYS, D_V, LD_KV, THREADS>(
-        staged, v_head + step * v_strides[2], count, dv_true, v_strides[2], v_strides[3], index);
+    stage<T, KEYS, D_V, LD_KV, THREADS>(staged, v_head + step * v_row, count, dv_true, v_row, v_column, index);
     threadgroup_barrier(mem_flags::mem_threadgroup);
 
     if (from < to) {

@@ -32,10 +32,10 @@
 
   const int T_q = sizes[0];
   const int T_kv = sizes[1];
-  const int heads = sizes[2];
-  const int group = sizes[3];
-  const int d_true = sizes[4];
-  const int dv_true = sizes[5];
+  const int heads = int(threadgroups_per_grid.y);
+  const int group = sizes[2];
+  const int d_true = sizes[3];
+  const int dv_true = sizes[4];
 
   const int index = int(thread_index_in_threadgroup);
   const int simdgroup = int(simdgroup_index_in_threadgroup);
@@ -52,12 +52,16 @@
   auto q_tile = q + (batch * q_strides[0] + head * q_strides[1] + q0 * q_strides[2]);
   auto k_head = k + (batch * k_strides[0] + kv_head * k_strides[1]);
   auto v_head = v + (batch * v_strides[0] + kv_head * v_strides[1]);
+  const int64_t k_row = k_strides[2];
+  const int64_t k_column = k_strides[3];
+  const int64_t v_row = v_strides[2];
+  const int64_t v_column = v_strides[3];
 
   Rules rules;
   rules.scale = factors[0];
   rules.cap = SOFTCAP ? factors[1] : 1.0f;
-  rules.left = LEFT ? sizes[6] : 0;
-  rules.right = RIGHT ? sizes[7] : 0;
+  rules.left = LEFT ? sizes[5] : 0;
+  rules.right = RIGHT ? sizes[6] : 0;
   rules.key_end = LENGTHS ? clamp(kv_lengths[batch], 0, T_kv) : T_kv;
 
   Query query;
@@ -67,7 +71,7 @@
   int lowest = q0 + simdgroup * 8;
   int first = 0;
   if constexpr (PLACED) {
-    const int offset = clamp(q_offset[batch * sizes[8]], -FARTHEST, FARTHEST);
+    const int offset = clamp(q_offset[batch], -FARTHEST, FARTHEST);
     query.position += offset;
     lowest += offset;
     if constexpr (RIGHT) {
@@ -78,7 +82,7 @@
     }
   }
   if constexpr (ALIBI) {
-    query.slope = slopes[batch * sizes[9] + head];
+    query.slope = slopes[batch * heads + head];
   }
   const int highest = lowest + min(8, rows - simdgroup * 8) - 1;
 
@@ -136,7 +140,7 @@
   float largest = LOWEST;
   float total = 0.0f;
   if constexpr (SINKS) {
-    const float sink = sinks[batch * sizes[10] + head];
+    const float sink = sinks[batch * heads + head];
     largest = metal::max(LOWEST, sink);
     total = sink == -INFINITY ? 0.0f : 1.0f;
   }
@@ -153,8 +157,7 @@
     }
 
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    stage<T, COLUMNS, D, LD_KV, THREADS>(
-        staged, k_head + start * k_strides[2], count, d_true, k_strides[2], k_strides[3], index);
+    stage<T, COLUMNS, D, LD_KV, THREADS>(staged, k_head + start * k_row, count, d_true, k_row, k_column, index);
     threadgroup_barrier(mem_flags::mem_threadgroup);
 
     Fragment S[COLUMNS / 8];
@@ -187,8 +190,7 @@
     }
 
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    stage<T, COLUMNS, D_V, LD_KV, THREADS>(
-        staged, v_head + start * v_strides[2], count, dv_true, v_strides[2], v_strides[3], index);
+    stage<T, COLUMNS, D_V, LD_KV, THREADS>(staged, v_head + start * v_row, count, dv_true, v_row, v_column, index);
     threadgroup_barrier(mem_flags::mem_threadgroup);
 
     if (from < to) {

@@ -6,10 +6,10 @@
 //
 // Invariant: weights are relative to the largest of all partial maxima and the sink, which joins here, once. `total` is
 // 0 exactly for a row that saw nothing in any split and has no sink.
-  const int T_q = sizes[0];
-  const int heads = sizes[2];
-  const int dv_true = sizes[5];
-  const int splits = sizes[11];
+  const int T_q = int(threadgroups_per_grid.x);
+  const int heads = int(threadgroups_per_grid.y);
+  const int dv_true = sizes[4];
+  const int splits = sizes[7];
   const int batch = int(threadgroup_position_in_grid.z);
   const int head = int(threadgroup_position_in_grid.y);
   const int lane = int(thread_index_in_simdgroup);
@@ -23,7 +23,7 @@
     largest = metal::max(largest, row_stats[s * 2]);
   }
   if constexpr (SINKS) {
-    const float sink = sinks[batch * sizes[10] + head];
+    const float sink = sinks[batch * heads + head];
     largest = metal::max(largest, sink);
     total = fast::exp2((sink - largest) * M_LOG2E_F);
   }

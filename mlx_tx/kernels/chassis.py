@@ -120,27 +120,24 @@ def operands(spec: AttentionSpec, arrays: AttentionArrays, splits: int = 1) -> t
     return (
         *(x.astype(spec.dtype) for x in (arrays.q, arrays.k, arrays.v)),
         *(scores_like(x) for x in (arrays.mask, arrays.bias)),
-        *(small(x, mx.float32) for x in (arrays.sinks, arrays.slopes)),
+        *(small(by_batch(spec, x), mx.float32) for x in (arrays.sinks, arrays.slopes)),
         small(arrays.kv_lengths, mx.int32),
         *(small(x, ids) for x in (arrays.q_segments, arrays.kv_segments)),
-        small(arrays.q_offset, mx.int32),
-        sizes(spec, arrays, splits),
+        small(by_batch(spec, arrays.q_offset), mx.int32),
+        sizes(spec, splits),
         mx.array([spec.scale, 1.0 if spec.softcap is None else spec.softcap], dtype=mx.float32),
     )
 
 
-def sizes(spec: AttentionSpec, arrays: AttentionArrays, splits: int = 1) -> mx.array:
-    """The numbers that kernels read as ``sizes``; steps are 0 where one row serves the whole batch."""
+def by_batch(spec: AttentionSpec, x: mx.array | None) -> mx.array | None:
+    """An array whose first axis is the batch or 1, with a row for each batch row."""
+    return None if x is None else mx.broadcast_to(x, (spec.B, *x.shape[1:]))
 
-    def step(x: mx.array | None) -> int:
-        return 0 if x is None or x.shape[0] == 1 else x.size // x.shape[0]
 
-    values = (
-        *(spec.T_q, spec.T_kv, spec.N_q, spec.group, spec.D, spec.D_v),
-        *(UNBOUNDED if side is None else min(side, UNBOUNDED) for side in (spec.left, spec.right)),
-        *(step(x) for x in (arrays.q_offset, arrays.slopes, arrays.sinks)),
-        splits,
-    )
+def sizes(spec: AttentionSpec, splits: int = 1) -> mx.array:
+    """The numbers that kernels read as ``sizes``. Those that the grid tells are not among them."""
+    left, right = (UNBOUNDED if side is None else min(side, UNBOUNDED) for side in (spec.left, spec.right))
+    values = (spec.T_q, spec.T_kv, spec.group, spec.D, spec.D_v, left, right, splits)
     return mx.array(values, dtype=mx.int32)
 
 

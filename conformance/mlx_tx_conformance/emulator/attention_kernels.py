@@ -7,7 +7,7 @@ checked build runs them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,15 +60,15 @@ class KernelCall:
 
 def calls(lengths: tuple[int, int], B: int = 2, N_q: int = 4, N_kv: int = 2) -> Iterator[KernelCall]:
     """Calls of T_q, T_kv = ``lengths`` that cover all pairs; the first has nothing but a dtype and a head size."""
-    axes = (DTYPES, HEADS, BANDS, MASKS, SEGMENTS, *((False, True) for _ in FLAGS))
+    axes: tuple[Sequence[Any], ...] = (DTYPES, HEADS, BANDS, MASKS, SEGMENTS, *((False, True) for _ in FLAGS))
     rows = all_pairs([len(axis) for axis in axes], MOST_CALLS)
     for number, row in enumerate(rows):
-        values = [axis[row[i] or 0] for i, axis in enumerate(axes)]
+        values = [axis[row[i]] for i, axis in enumerate(axes)]
         dtype, heads, band, mask, segments = values[:5]
         features = dict(band) | {name: True for name, on in zip(FLAGS, values[5:], strict=True) if on}
         features |= {} if mask == "none" else {"mask": mask}
         features |= {} if segments == "none" else {"segments": segments}
-        yield call(number, str(dtype), heads, lengths, (B, N_q, N_kv), features)
+        yield call(number, dtype, heads, lengths, (B, N_q, N_kv), features)
 
 
 def call(
