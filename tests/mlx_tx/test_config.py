@@ -102,41 +102,101 @@ REFUSED = [
     ({"vocab_size": None}, ValueError, "[config] vocab_size must be given"),
     ({"d_model": 32.0}, TypeError, "[config] d_model must be an integer >= 1; got 32.0"),
     ({"num_layers": True}, TypeError, "[config] num_layers must be an integer >= 1; got True"),
-    ({"kind": "decodr"}, ValueError, "kind must be one of decoder, encoder, encoder_decoder; got 'decodr'; did you mean"),
-    ({"attention": {"num_heads": 4, "num_kv_heads": 3}}, ValueError, "attention.num_kv_heads must divide num_heads=4; got 3"),
+    (
+        {"kind": "decodr"},
+        ValueError,
+        "kind must be one of decoder, encoder, encoder_decoder; got 'decodr'; did you mean",
+    ),
+    (
+        {"attention": {"num_heads": 4, "num_kv_heads": 3}},
+        ValueError,
+        "attention.num_kv_heads must divide num_heads=4; got 3",
+    ),
     ({"attention": {"num_heads": 3}}, ValueError, "attention.head_dim must be given where num_heads=3 does not divide"),
     ({"attention": {"num_heads": 4, "softcap": 0}}, ValueError, "attention.softcap must be a finite number > 0; got 0"),
-    ({"attention": {"num_heads": 4, "scale": float("nan")}}, ValueError, "attention.scale must be a finite number; got nan"),
+    (
+        {"attention": {"num_heads": 4, "scale": float("nan")}},
+        ValueError,
+        "attention.scale must be a finite number; got nan",
+    ),
     ({"attention": {"num_heads": 4, "window": 0}}, ValueError, "attention.window must be an integer >= 1; got 0"),
     ({"attention": {"num_heads": 4, "window": [1, 2, 3]}}, ValueError, "attention.window must be an integer or a pair"),
     ({"attention": {"num_heads": 4, "bias": 1}}, TypeError, "attention.bias must be True or False; got 1"),
     ({"attention": [4]}, TypeError, "attention must be a mapping; got [4]"),
     ({"position": {"kind": "rope", "dims": 3}}, ValueError, "position.dims must be even; got 3"),
-    ({"position": {"kind": "rope", "dims": 10}}, ValueError, "position.dims must be even and at most attention.head_dim=8; got 10"),
+    (
+        {"position": {"kind": "rope", "dims": 10}},
+        ValueError,
+        "position.dims must be even and at most attention.head_dim=8; got 10",
+    ),
     ({"position": {"kind": "learned"}}, ValueError, "position.max_positions must be given for kind 'learned'"),
     ({"position": {"kind": "rope", "base": -1}}, ValueError, "position.base must be a finite number > 0; got -1"),
-    ({"position": {"kind": "alibi", "scaling": {"kind": "linear", "factor": 2}}}, ValueError, "position.scaling must be absent"),
-    ({"position": {"kind": "rope", "scaling": {"kind": "linear"}}}, ValueError, "position.scaling.factor must be given for kind 'linear'"),
-    ({"position": {"kind": "rope", "scaling": {"kind": "linear", "factor": 0.5}}}, ValueError, "position.scaling.factor must be a finite number >= 1"),
-    ({"position": {"kind": "rope", "scaling": {"kind": "linear", "factor": 2, "mscale": 1}}}, ValueError, "position.scaling.mscale must be absent for kind 'linear'"),
-    ({"position": {"kind": "rope", "scaling": {**LONGROPE, "short_factor": [1], "long_factor": [2, 2, 2, 2]}}}, ValueError, "position.scaling.short_factor must hold one number for each of the 4 pairs; got 1"),
+    (
+        {"position": {"kind": "alibi", "scaling": {"kind": "linear", "factor": 2}}},
+        ValueError,
+        "position.scaling must be absent",
+    ),
+    (
+        {"position": {"kind": "rope", "scaling": {"kind": "linear"}}},
+        ValueError,
+        "position.scaling.factor must be given for kind 'linear'",
+    ),
+    (
+        {"position": {"kind": "rope", "scaling": {"kind": "linear", "factor": 0.5}}},
+        ValueError,
+        "position.scaling.factor must be a finite number >= 1",
+    ),
+    (
+        {"position": {"kind": "rope", "scaling": {"kind": "linear", "factor": 2, "mscale": 1}}},
+        ValueError,
+        "position.scaling.mscale must be absent for kind 'linear'",
+    ),
+    (
+        {"position": {"kind": "rope", "scaling": {**LONGROPE, "short_factor": [1], "long_factor": [2, 2, 2, 2]}}},
+        ValueError,
+        "position.scaling.short_factor must hold one number for each of the 4 pairs; got 1",
+    ),
     ({"position": {"kind": "t5", "max_distance": 8}}, ValueError, "position.max_distance must be > 16; got 8"),
-    ({"kind": "encoder", "position": {"kind": "t5", "num_buckets": 7}}, ValueError, "position.num_buckets must be >= 4 and even for t5; got 7"),
+    (
+        {"kind": "encoder", "position": {"kind": "t5", "num_buckets": 7}},
+        ValueError,
+        "position.num_buckets must be >= 4 and even for t5; got 7",
+    ),
     ({"norm": {"kind": "batch"}}, ValueError, "norm.kind must be one of rms, layer; got 'batch'"),
     ({"norm": {"eps": -1e-5}}, ValueError, "norm.eps must be a finite number >= 0"),
     ({"mlp": {"kind": "relu"}}, ValueError, "mlp.d_ff must be given"),
-    ({"mlp": {"kind": "moe", "d_ff": 8, "num_experts": 4, "top_k": 5}}, ValueError, "mlp.top_k must be an integer in 1..4; got 5"),
-    ({"mlp": {"kind": "relu", "d_ff": 8, "num_experts": 4}}, ValueError, "mlp.num_experts must be 0 for kind 'relu'; got 4"),
-    ({"block": {"placement": "middle"}}, ValueError, "block.placement must be one of pre, post, sandwich; got 'middle'"),
+    (
+        {"mlp": {"kind": "moe", "d_ff": 8, "num_experts": 4, "top_k": 5}},
+        ValueError,
+        "mlp.top_k must be an integer in 1..4; got 5",
+    ),
+    (
+        {"mlp": {"kind": "relu", "d_ff": 8, "num_experts": 4}},
+        ValueError,
+        "mlp.num_experts must be 0 for kind 'relu'; got 4",
+    ),
+    (
+        {"block": {"placement": "middle"}},
+        ValueError,
+        "block.placement must be one of pre, post, sandwich; got 'middle'",
+    ),
     ({"block": {"dropout": 1.0}}, ValueError, "block.dropout must be < 1; got 1.0"),
     ({"layers": [{}, {"windw": 3}]}, ValueError, "layers[1].windw is no field; did you mean window?"),
-    ({"layers": [{}, {"position": {"kind": "sinusoidal"}}]}, ValueError, "layers[1].position.kind must be one of none, rope, alibi, t5"),
-    ({"layers": [{}, {"position": {"kind": "rope", "dims": 20}}]}, ValueError, "layers[1].position.dims must be even and at most"),
+    (
+        {"layers": [{}, {"position": {"kind": "sinusoidal"}}]},
+        ValueError,
+        "layers[1].position.kind must be one of none, rope, alibi, t5",
+    ),
+    (
+        {"layers": [{}, {"position": {"kind": "rope", "dims": 20}}]},
+        ValueError,
+        "layers[1].position.dims must be even and at most",
+    ),
     ({"layers": {"window": 3}}, TypeError, "layers must be a list; got"),
     ({"embedding_scale": "root"}, ValueError, "embedding_scale must be a number or 'sqrt'; got 'root'"),
     ({"num_encoder_layers": 2}, ValueError, "num_encoder_layers must be absent for kind 'decoder'"),
     ({"final_softcap": -1.0}, ValueError, "final_softcap must be a finite number > 0; got -1.0"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("changes", "error", "message"), REFUSED, ids=[m.split("] ")[-1][:40] for _, _, m in REFUSED])
@@ -156,15 +216,21 @@ def test_sections_check_themselves_when_made_directly():
     for make, message in (
         (lambda: AttentionConfig(num_heads=0), r"attention\.num_heads"),
         (lambda: RopeScaling(kind="yarn", factor=2.0), r"scaling\.original_max_positions must be given"),
-        (lambda: RopeScaling(kind="longrope", original_max_positions=4, short_factor=(1,), long_factor=(1,)),
-         r"scaling\.factor must be given"),
-        (lambda: RopeScaling(kind="llama3", factor=2.0, original_max_positions=4, low_freq_factor=4, high_freq_factor=1),
-         r"scaling\.low_freq_factor must be less"),
+        (
+            lambda: RopeScaling(kind="longrope", original_max_positions=4, short_factor=(1,), long_factor=(1,)),
+            r"scaling\.factor must be given",
+        ),
+        (
+            lambda: RopeScaling(
+                kind="llama3", factor=2.0, original_max_positions=4, low_freq_factor=4, high_freq_factor=1
+            ),
+            r"scaling\.low_freq_factor must be less",
+        ),
         (lambda: PositionConfig(kind="ropes"), r"position\.kind .* did you mean rope\?"),
         (lambda: MLPConfig(kind="relu", d_ff=0), r"mlp\.d_ff"),
         (lambda: BlockConfig(dropout=-0.1), r"block\.dropout"),
         (lambda: LayerOverride(window=-1), "window"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ValueError, match=message):
             make()
 
