@@ -105,7 +105,11 @@ class ExpertLinear(nn.Module):
 
     def __call__(self, x: mx.array, chosen: mx.array) -> mx.array:
         """``x`` ``[..., 1 or k, 1, d_in]`` by the experts ``chosen`` ``[..., k]``: ``[..., k, 1, d_out]``."""
-        y = mx.gather_mm(x, self.weight.swapaxes(-1, -2), rhs_indices=chosen)
+        if x.dtype != mx.float32 and mx.default_device() == mx.Device(mx.cpu):
+            # The CPU multiplies gathered matrices in float32 only; elsewhere gathering them would cost memory.
+            y = x @ self.weight[chosen].swapaxes(-1, -2)
+        else:
+            y = mx.gather_mm(x, self.weight.swapaxes(-1, -2), rhs_indices=chosen)
         return y + self.bias[chosen][..., None, :] if "bias" in self else y
 
 

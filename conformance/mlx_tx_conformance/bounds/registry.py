@@ -14,37 +14,50 @@ from .bound import Bound
 from .classes import PrecisionClass, precision_class
 from .gradients import gradient_bounds
 from .layers import attention_layer_bounds
+from .mlp import mlp_bounds, moe_bounds
+from .norms import norm_bounds
 from .product import product_bounds
 from .rope import rope_bounds
+from .sinusoidal import sinusoidal_bounds
 from .softmax import softmax_bounds
+from .tables import embedding_bounds, learned_position_bounds, relative_bias_bounds
 
 InputError = Mapping[str, np.ndarray]
 BoundFunction = Callable[[Call, PrecisionClass, InputError | None], dict[str, Bound]]
 
 
-def _softmax(call: Call, precision: PrecisionClass, input_error: InputError | None) -> dict[str, Bound]:
-    if input_error:
-        raise ValueError(f"[bound_call] softmax takes no input_error; got errors of {', '.join(input_error)}")
-    return softmax_bounds(call, precision)
+def _exact(bounds: Callable[..., dict[str, Bound]], *, classed: bool = False) -> BoundFunction:
+    """A bound of an op whose inputs are taken as exact; ``classed``: it depends on the precision class."""
+
+    def bound(call: Call, precision: PrecisionClass, input_error: InputError | None) -> dict[str, Bound]:
+        if input_error:
+            raise ValueError(f"[bound_call] {call.op} takes no input_error; got errors of {', '.join(input_error)}")
+        return bounds(call, precision) if classed else bounds(call)
+
+    return bound
 
 
 def _product(call: Call, _: PrecisionClass, input_error: InputError | None) -> dict[str, Bound]:
     return product_bounds(call, input_error)
 
 
-def _slopes(call: Call, _: PrecisionClass, __: InputError | None) -> dict[str, Bound]:
-    return alibi_slopes_bounds(call)
-
-
 _BOUNDS: Mapping[str, BoundFunction] = MappingProxyType(
     {
-        "alibi_slopes": _slopes,
+        "alibi_slopes": _exact(alibi_slopes_bounds),
         "attention": attention_bounds,
         "attention_gradients": gradient_bounds,
         "attention_layer": attention_layer_bounds,
+        "embedding": _exact(embedding_bounds),
+        "layer_norm": _exact(norm_bounds),
+        "learned_positions": _exact(learned_position_bounds),
+        "mlp": _exact(mlp_bounds),
+        "moe": _exact(moe_bounds),
         "product": _product,
+        "relative_bias": _exact(relative_bias_bounds),
+        "rms_norm": _exact(norm_bounds),
         "rope": rope_bounds,
-        "softmax": _softmax,
+        "sinusoidal": _exact(sinusoidal_bounds, classed=True),
+        "softmax": _exact(softmax_bounds, classed=True),
     }
 )
 

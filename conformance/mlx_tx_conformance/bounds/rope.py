@@ -12,6 +12,7 @@ from ..oracle.positions import rope
 from .bound import Bound, finish
 from .classes import PrecisionClass
 from .problem import float64
+from .rope_scaling import scaled_rope_bounds
 from .units import U
 
 
@@ -65,6 +66,8 @@ def rope_bounds(
     call: Call, precision: PrecisionClass, input_error: Mapping[str, np.ndarray] | None = None
 ) -> dict[str, Bound]:
     """Bound of ``out``, the rotation of ``x``; ``offset`` is an option or an array, the rest are options."""
+    if call.options.get("scaling") is not None:
+        return scaled_rope_bounds(call, precision, input_error)
     options = {name: call.options[name] for name in ("base", "dims", "traditional", "scale") if name in call.options}
     offset = call.arrays["offset"] if "offset" in call.arrays else call.options.get("offset", 0)
     x = float64(call.arrays["x"])

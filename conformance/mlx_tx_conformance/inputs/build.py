@@ -15,6 +15,9 @@ from .designs import Setting, find_design
 from .recipes import build_array
 
 _QKV = ("q", "k", "v")
+# What arrays of whole numbers hold where a case says nothing: any token of the vocabulary; positions in order.
+_TOKENS = {"uniform": [0, "vocab"]}
+_DEFAULTS: Mapping[str, Any] = {"ids": _TOKENS, "tokens": _TOKENS, "source": _TOKENS, "positions": {"formula": "j"}}
 
 
 def rng_for(case_id: str, seed: int, name: str) -> np.random.Generator:
@@ -43,10 +46,10 @@ def build_call(case: Any) -> Call:
         if recipe is None:
             if name in arrays or not (array.required or name == "d_out"):
                 continue
-            recipe = {"normal": 1.0}
+            recipe = _DEFAULTS.get(name, {"normal": 1.0})
         shape = tuple(int(evaluate(size, case.dims)) for size in array.shape)
         if name.startswith("w_") and name not in recipes:
-            recipe = {"normal": shape[0] ** -0.5}
+            recipe = {"normal": shape[-2] ** -0.5}
         rng = rng_for(case.id, case.seed, name)
         arrays[name] = build_array(name, recipe, shape=shape, dtype=case.dtype, rng=rng, names=names)
     for name, layout in case.layout.items():

@@ -26,7 +26,12 @@ _DTYPES: Mapping[str, np.dtype] = {
     "bool": np.dtype(bool),
 }
 # Arrays that hold whole numbers, and arrays that are float32 whatever the dtype of the call.
-_INTEGERS = frozenset({"kv_lengths", "segments", "q_segments", "kv_segments", "q_offset", "offset"})
+_INTEGERS = frozenset(
+    {
+        *("kv_lengths", "segments", "q_segments", "kv_segments", "q_offset", "offset"),
+        *("ids", "positions", "tokens", "source", "lengths", "left_padding", "source_lengths"),
+    }
+)
 _FLOAT32 = frozenset({"alibi", "d_lse"})
 
 

@@ -7,38 +7,12 @@ What a check does is written in the package ``checks``, one function of the same
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 from . import kinds
-from .kinds import Kind
-
-
-@dataclass(frozen=True)
-class Argument:
-    """An argument of a check."""
-
-    name: str
-    kind: Kind
-    help: str
-    required: bool = False
-
-
-@dataclass(frozen=True)
-class CheckSignature:
-    """A check: its arguments by name, and which form of case it belongs to.
-
-    ``variable``: besides its arguments it takes one variable of the case with a list of values. ``needs``: the key
-    that a case with this check must have. ``ops``: the ops whose calls it can judge (empty: any).
-    """
-
-    name: str
-    help: str
-    arguments: Mapping[str, Argument]
-    variable: bool = False
-    needs: str = ""
-    ops: tuple[str, ...] = ()
+from .model_checks import MODEL_CHECKS
+from .signature import Argument, CheckSignature
+from .signature import check as _check
 
 
 # Changes to a whole call that leave its result alone, by the names that `agrees` knows.
@@ -61,10 +35,6 @@ _OUTPUTS = Argument("outputs", kinds.OUTPUTS, "Those outputs only; all of the ca
 _PERTURB = Argument("perturb", kinds.ARRAYS, "The arrays of which one index at a time is replaced.", required=True)
 _AT = Argument("at", INDEX, "The axis of that index; j where absent. The index is called p in where.")
 _BITWISE = Argument("bitwise", kinds.BOOLEAN, "Bit for bit rather than within the bounds of both.")
-
-
-def _check(name: str, help: str, *arguments: Argument, **rest: Any) -> CheckSignature:
-    return CheckSignature(name, help, MappingProxyType({a.name: a for a in arguments}), **rest)
 
 
 _ATTENTION = ("attention",)
@@ -207,6 +177,7 @@ CHECKS: Mapping[str, CheckSignature] = MappingProxyType(
                 Argument("kind", kinds.choice("second", "forward", "vmap"), "Which derivative.", required=True),
                 ops=_ATTENTION,
             ),
+            *MODEL_CHECKS,
         )
     }
 )

@@ -64,6 +64,7 @@ NUMBER = Kind("a number", is_number, NUMBER_SCHEMA, True)
 INTEGERS = Kind(
     "a list of integers", _each(is_integer), {"type": "array", "items": INTEGER_SCHEMA, "minItems": 1}, True
 )
+NUMBERS = Kind("a list of numbers", _each(is_number), {"type": "array", "items": NUMBER_SCHEMA, "minItems": 1}, True)
 PAIR = Kind(
     "a pair of numbers",
     lambda value: _each(is_number)(value) and len(value) == 2,
@@ -127,4 +128,34 @@ ROPE = Kind(
         ]
     },
     True,
+)
+
+
+def _fields(words: tuple[str, ...], what: str) -> Kind:
+    """A mapping with keys among some words; what the values mean, the op says."""
+    return Kind(
+        what,
+        lambda value: isinstance(value, dict) and all(name in words for name in value),
+        {"type": "object", "additionalProperties": False, "properties": {name: {} for name in words}},
+        words=words,
+    )
+
+
+SCALING = _fields(
+    (
+        "kind",
+        "factor",
+        "original_max_positions",
+        "low_freq_factor",
+        "high_freq_factor",
+        "beta_fast",
+        "beta_slow",
+        "attention_factor",
+        "mscale",
+        "mscale_all_dim",
+        "truncate",
+        "short_factor",
+        "long_factor",
+    ),
+    "a mapping with kind and the numbers of that recipe",
 )

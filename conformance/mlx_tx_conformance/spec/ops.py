@@ -3,88 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any
 
 from . import features as f
 from . import kinds
-from .features import Feature
-from .kinds import Kind
+from . import part_features as p
+from .model_ops import MODEL_OPS
+from .op import DIM_HELP, DIMS, Array, Op, Option, named
+from .part_ops import PART_OPS
 
-# Every dim, in the order in which they are reported, with its default: a number or another dim's expression.
-DIMS: Mapping[str, str] = MappingProxyType(
-    {
-        "B": "1",
-        "N_q": "2",
-        "N_kv": "N_q",
-        "T_q": "8",
-        "T_kv": "T_q",
-        "D": "32",
-        "D_v": "D",
-        "d_model": "N_q * D",
-    }
-)
-DIM_HELP: Mapping[str, str] = MappingProxyType(
-    {
-        "B": "Batch size.",
-        "N_q": "Query heads.",
-        "N_kv": "Key/value heads.",
-        "T_q": "Length of the queries.",
-        "T_kv": "Length of the keys and values.",
-        "D": "Head size of queries and keys.",
-        "D_v": "Head size of values.",
-        "d_model": "Model size, of attention_layer.",
-        "T": "T_q and T_kv together.",
-    }
-)
-
-
-@dataclass(frozen=True)
-class Array:
-    """An array argument. ``shape`` is given in dims; where ``broadcasts``, any axis may also be 1."""
-
-    name: str
-    shape: tuple[str, ...]
-    help: str
-    required: bool = False
-    broadcasts: bool = False
-
-
-@dataclass(frozen=True)
-class Option:
-    """An argument that is no array. ``default`` is an expression over the dims, for options that are always given."""
-
-    name: str
-    kind: Kind
-    help: str
-    default: str | None = None
-
-
-@dataclass(frozen=True)
-class Op:
-    """An operation that a target may offer."""
-
-    name: str
-    help: str
-    arrays: Mapping[str, Array]
-    options: Mapping[str, Option]
-    outputs: tuple[str, ...]
-    default_outputs: tuple[str, ...]
-    laid_out: tuple[str, ...]
-    features: tuple[Feature, ...]
-    scope: str = "attention"
-    needs: tuple[str, ...] = field(default=())
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What may stand under ``call``: options, and arrays by the name of an intermediate value."""
-        return (*self.options, *(name for name in self.arrays if name not in self.options))
-
-
-def _named(*items: Any) -> Mapping[str, Any]:
-    return MappingProxyType({item.name: item for item in items})
-
+__all__ = ["DEFAULT_OP", "DIMS", "DIM_HELP", "OPS", "Array", "Op", "Option"]
 
 _QKV = (
     Array("q", ("B", "N_q", "T_q", "D"), "Queries.", required=True),
@@ -138,8 +65,8 @@ _ATTENTION_FEATURES = (
 _ATTENTION = Op(
     "attention",
     "softmax(scores) V, with everything that may act on the scores.",
-    _named(*_QKV, *_BESIDE),
-    _named(*_ATTENTION_OPTIONS),
+    named(*_QKV, *_BESIDE),
+    named(*_ATTENTION_OPTIONS),
     ("out", "lse"),
     ("out",),
     ("q", "k", "v"),
@@ -158,13 +85,13 @@ _ATTENTION = Op(
 _GRADIENTS = Op(
     "attention_gradients",
     "Gradients of attention by its inputs, for cotangents of out and lse.",
-    _named(
+    named(
         *_QKV,
         *_BESIDE,
         Array("d_out", ("B", "N_q", "T_q", "D_v"), "Cotangent of out."),
         Array("d_lse", ("B", "N_q", "T_q"), "Cotangent of lse."),
     ),
-    _named(*_ATTENTION_OPTIONS),
+    named(*_ATTENTION_OPTIONS),
     ("q", "k", "v", "bias", "mask", "sinks", "out", "lse"),
     ("q", "k", "v"),
     ("q", "k", "v", "d_out"),
@@ -175,16 +102,18 @@ _GRADIENTS = Op(
 _ROPE = Op(
     "rope",
     "Rotary position encoding of x.",
-    _named(
+    named(
         Array("x", ("B", "N_q", "T_q", "D"), "What is rotated.", required=True),
         Array("offset", ("B",), "Position of the first row, by batch row."),
     ),
-    _named(
+    named(
         Option("offset", kinds.INTEGER, "Position of the first row; 0 where absent."),
         Option("base", kinds.NUMBER, "Base of the wavelengths; 10000 where absent."),
         Option("dims", kinds.COUNT, "How many leading channels turn; all where absent."),
         Option("traditional", kinds.BOOLEAN, "Pairs are neighbours (interleaved) rather than halves apart."),
         Option("scale", kinds.NUMBER, "Factor of the positions; 1 where absent."),
+        Option("scaling", kinds.SCALING, "A recipe for longer texts: kind and its numbers."),
+        Option("length", kinds.COUNT, "Length of the text, which dynamic and longrope look at."),
         Option("compiled", kinds.BOOLEAN, "The call is traced and compiled first."),
     ),
     ("out",),
@@ -199,14 +128,17 @@ _ROPE = Op(
         f.given("scale"),
         f.BATCH,
         f.layouts("x"),
+        p.SCALING,
+        p.TRUNCATED,
+        p.FACTORS,
     ),
 )
 
 _SLOPES = Op(
     "alibi_slopes",
     "The standard ALiBi slopes for a number of heads.",
-    _named(),
-    _named(Option("n_heads", kinds.COUNT, "How many heads.", default="N_q")),
+    named(),
+    named(Option("n_heads", kinds.COUNT, "How many heads.", default="N_q")),
     ("out",),
     ("out",),
     (),
@@ -216,7 +148,7 @@ _SLOPES = Op(
 _LAYER = Op(
     "attention_layer",
     "Projections, heads, attention, concatenation and output projection.",
-    _named(
+    named(
         Array("x", ("B", "T_q", "d_model"), "Input; queries come from it.", required=True),
         Array("memory", ("B", "T_kv", "d_model"), "Where keys and values come from; x where absent."),
         Array("w_q", ("d_model", "N_q * D"), "Q = x w_q.", required=True),
@@ -228,7 +160,7 @@ _LAYER = Op(
         Array("b_v", ("N_kv * D_v",), "Bias of V."),
         Array("b_o", ("d_model",), "Bias of the output."),
     ),
-    _named(
+    named(
         Option("N_q", kinds.COUNT, "Query heads.", default="N_q"),
         Option("N_kv", kinds.COUNT, "Key/value heads.", default="N_kv"),
         Option("causal", kinds.BOOLEAN, "Query i sees keys up to its own position."),
@@ -245,8 +177,8 @@ _LAYER = Op(
 _SOFTMAX = Op(
     "softmax",
     "softmax of x along an axis.",
-    _named(Array("x", _FULL, "Scores.", required=True)),
-    _named(
+    named(Array("x", _FULL, "Scores.", required=True)),
+    named(
         Option("axis", kinds.INTEGER, "Axis; the last where absent."),
         Option("compiled", kinds.BOOLEAN, "The call is traced and compiled first."),
     ),
@@ -256,5 +188,5 @@ _SOFTMAX = Op(
     (f.DTYPE, f.AXIS),
 )
 
-OPS: Mapping[str, Op] = _named(_ATTENTION, _GRADIENTS, _ROPE, _SLOPES, _LAYER, _SOFTMAX)
+OPS: Mapping[str, Op] = named(_ATTENTION, _GRADIENTS, _ROPE, _SLOPES, _LAYER, _SOFTMAX, *PART_OPS, *MODEL_OPS)
 DEFAULT_OP = "attention"

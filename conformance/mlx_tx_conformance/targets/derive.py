@@ -126,7 +126,12 @@ DERIVED: Mapping[str, Callable[[Attend, Mapping[str, Any], Call], Function]] = {
 
 
 # Ops that differentiate nothing.
-FORWARD_OPS = frozenset({"attention", "rope", "alibi_slopes", "softmax", "attention_layer"})
+FORWARD_OPS = frozenset(
+    {
+        *("attention", "rope", "alibi_slopes", "softmax", "attention_layer", "rnn"),
+        *("embedding", "sinusoidal", "learned_positions", "relative_bias", "rms_norm", "layer_norm", "mlp", "moe"),
+    }
+)
 
 
 def compiled(function: Function) -> Function:

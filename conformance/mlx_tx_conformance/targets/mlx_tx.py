@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..call import Call
-from . import mlx_tx_layer
+from . import mlx_tx_layer, mlx_tx_parts
 from .arrays import to_mlx
 from .base import ATTENTION_OPS, Capabilities, Reproduction, TargetError, keyword_text
 from .derive import Arrays
@@ -19,7 +19,7 @@ PATHS = ("composed", "blockwise", "mlx", "fused", "auto")
 PORTABLE_PATHS = ("composed", "blockwise")
 # Arguments of the public function that a call never gives as such.
 NOT_ARGUMENTS = frozenset({"q", "k", "v", "return_lse", "stream"})
-OTHER_OPS = ("rope", "alibi_slopes", "softmax")
+OTHER_OPS = ("alibi_slopes", "softmax")
 # Ops whose traces have no values to compute on.
 TRACED_OPS = frozenset({"attention_vmap"})
 # Paths that take some calls only.
@@ -51,6 +51,7 @@ class MlxTx(MLXTarget):
         for op in OTHER_OPS:
             if callable(getattr(mlx_tx, op, None)):
                 arguments[op] = None
+        arguments |= dict.fromkeys(mlx_tx_parts.PARTS)
         # The layer passes its path on; one that takes some calls only would refuse in the middle of it.
         if hasattr(mlx_tx, "MultiHeadAttention") and path not in PARTIAL_PATHS:
             arguments["attention_layer"] = None
@@ -100,6 +101,8 @@ class MlxTx(MLXTarget):
     def other(self, op: str, arrays: Arrays, options: Mapping[str, Any]) -> Arrays:
         if op == "attention_layer":
             return {"out": mlx_tx_layer.attention_layer(arrays, options, self.path)}
+        if op in mlx_tx_parts.PARTS:
+            return {"out": mlx_tx_parts.PARTS[op](arrays, options)}
         result = getattr(self._package, op)(**arrays, **options)
         return dict(result) if isinstance(result, Mapping) else {"out": result}
 
