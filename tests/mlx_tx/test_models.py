@@ -75,7 +75,7 @@ def test_variants_equal_the_oracle(variant, kind):
         {"mask": np.random.default_rng(5).random((2, 1, 9, 9)) > 0.3},
         {"mask": np.random.default_rng(6).normal(size=(4, 9, 9)).astype(np.float32), "left_padding": [2, 0]},
     ],
-    ids=lambda o: "-".join(o),
+    ids="-".join,
 )
 @pytest.mark.parametrize("position", ["learned", "rope", "dynamic", "alibi"])
 def test_padding_offsets_and_masks_equal_the_oracle(position, options):
@@ -373,7 +373,7 @@ def test_ten_lines_make_a_model_that_runs():
 def test_compiled_it_gives_the_same():
     made = model(config(num_layers=1, mlp={"kind": "relu", "d_ff": 8}))
     ids = mx.array(tokens(2, 6))
-    assert_close(np.array(mx.compile(lambda t: made(t))(ids)), np.array(made(ids)))
+    assert_close(np.array(mx.compile(made)(ids)), np.array(made(ids)))
 
 
 def test_a_text_read_in_steps_is_the_text_read_at_once_for_scalings_that_depend_on_its_length():

@@ -225,7 +225,7 @@ def test_a_cross_cache_is_filled_once_and_never_trimmed():
         (lambda: BatchKVCache([-1]), ValueError, "left_padding must be >= 0; got -1"),
         (lambda: BatchKVCache([0.5]), TypeError, "left_padding must hold integers; got 0.5"),
         (lambda: BatchKVCache([0]).update_and_fetch(*pair(1)), ValueError, "keys must have B=1 rows"),
-        (lambda: KVCache().update_and_fetch(mx.zeros((1, 2, 3, 4)), mx.zeros((1, 2, 4, 4))), ValueError, "keys and values"),
+        (lambda: KVCache().update_and_fetch(pair(3)[0], pair(4)[1]), ValueError, "keys and values must be"),
         (lambda: QuantizedKVCache(32).update_and_fetch(*pair(1)), ValueError, "head size divisible by group_size=32"),
         (lambda: KVCache.from_state(pair(2)[:1]), ValueError, "state must be 2 arrays"),
         (lambda: KVCache.from_state(pair(2), ["3"]), ValueError, r"meta_state must hold whole numbers \(none\)"),
