@@ -28,6 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     new.add_argument("id", metavar="ID")
     new.add_argument("--title", default="", help="of a new clause")
     new.add_argument("--subject", default="", help="folder of a new clause (default: that of its family)")
+    words = actions.add_parser("words", help="what a case may say: checks, ops, recipes, designs")
+    words.add_argument("kind", nargs="?", choices=tuple(WORDS), help="only these (default: all)")
     coverage = actions.add_parser("coverage", help="what the spec leaves out; exit 1 where there is a gap")
     coverage.add_argument("--scope", default="", help="attention, model or kernel (default: all)")
     coverage.add_argument("--format", choices=("pretty", "json", "md"), default="pretty")
@@ -37,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do one action."""
-    actions = {"list": _list, "show": _show, "lint": _lint, "new": _new, "coverage": _coverage}
+    actions = {"list": _list, "show": _show, "lint": _lint, "new": _new, "words": _words, "coverage": _coverage}
     return actions[args.action](args)
 
 
@@ -124,6 +126,44 @@ def _coverage(args: argparse.Namespace) -> int:
         raise UsageError(str(error)) from error
     print(found.render(args.format).rstrip("\n"))
     return 0 if found.complete else 1
+
+
+def _checks() -> Iterable[tuple[str, str]]:
+    from mlx_tx_conformance.spec.check_signatures import CHECKS
+
+    for check in CHECKS.values():
+        arguments = ", ".join(a.name if a.required else f"{a.name}?" for a in check.arguments.values())
+        yield f"{check.name}({arguments})", check.help
+
+
+def _ops() -> Iterable[tuple[str, str]]:
+    from mlx_tx_conformance.spec.ops import OPS
+
+    for op in OPS.values():
+        yield f"{op.name}({', '.join(op.names)})", op.help
+
+
+def _recipes() -> Iterable[tuple[str, str]]:
+    from mlx_tx_conformance.spec.recipes import MODIFIERS, RECIPES
+
+    yield from ((name, words) for name, (_, words) in (*RECIPES.items(), *MODIFIERS.items()))
+
+
+def _designs() -> Iterable[tuple[str, str]]:
+    from mlx_tx_conformance.inputs import DESIGNS
+
+    yield from ((name, design.shows) for name, design in DESIGNS.items())
+
+
+WORDS = {"checks": _checks, "ops": _ops, "recipes": _recipes, "designs": _designs}
+
+
+def _words(args: argparse.Namespace) -> int:
+    for kind in [args.kind] if args.kind else WORDS:
+        print(f"{kind}:")
+        for name, words in WORDS[kind]():
+            print(f"  {name}\n      {words}")
+    return 0
 
 
 def _new(args: argparse.Namespace) -> int:

@@ -73,3 +73,11 @@ def test_coverage_has_gaps_in_a_tiny_spec(spec, capsys):
     content = json.loads(capsys.readouterr().out)
     assert content["gaps"]
     assert content["complete"] is False
+
+
+def test_words_lists_what_a_case_may_say(capsys):
+    assert main(["spec", "words"]) == 0
+    text = capsys.readouterr().out
+    assert all(word in text for word in ("equals_oracle(", "attention(", "private_channels", "where\n"))
+    assert main(["spec", "words", "checks"]) == 0
+    assert "private_channels" not in capsys.readouterr().out
