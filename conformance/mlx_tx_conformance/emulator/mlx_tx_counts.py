@@ -20,7 +20,7 @@ from .options import Counts, Options
 def forward_counts(call: Attention, options: Options, **features: Any) -> dict[str, Counts]:
     """What `attention_forward` does for a call, by kernel name."""
     spec, arrays = plain(call, **features)
-    with mx.stream(mx.cpu), device(options) as emulated:  # type: ignore[attr-defined]
+    with mx.stream(mx.cpu), device(options) as emulated:
         mx.eval(forward_work(spec, arrays).run())
     return emulated.counts
 
@@ -28,7 +28,7 @@ def forward_counts(call: Attention, options: Options, **features: Any) -> dict[s
 def decode_counts(call: Attention, options: Options, **features: Any) -> dict[str, Counts]:
     """What `attention_decode` and `attention_merge` do for a call, by kernel name."""
     spec, arrays = plain(call, **features)
-    with mx.stream(mx.cpu), device(options) as emulated:  # type: ignore[attr-defined]
+    with mx.stream(mx.cpu), device(options) as emulated:
         mx.eval(decode(spec, arrays))
     return emulated.counts
 

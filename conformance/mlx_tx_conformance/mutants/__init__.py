@@ -14,9 +14,9 @@ __all__ = ["Mutant", "StaleMutant", "Verdict", "all_mutants", "find", "run_mutan
 
 def all_mutants() -> tuple[Mutant, ...]:
     """Every mutant, in order."""
-    from . import attention_faults, blockwise_faults
+    from . import attention_faults, blockwise_faults, kernel_faults
 
-    return attention_faults.MUTANTS + blockwise_faults.MUTANTS
+    return attention_faults.MUTANTS + blockwise_faults.MUTANTS + kernel_faults.MUTANTS
 
 
 def find(name: str) -> Mutant:

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 
+# The module that reads the sources of kernels, when it is imported or later.
+_READER_OF_KERNELS = "mlx_tx.kernels.chassis"
+
 
 class StaleMutant(Exception):
     """The text that a mutant replaces is no longer (or more than once) in the source."""
@@ -19,7 +22,9 @@ class StaleMutant(Exception):
 class Mutant:
     """``old`` becomes ``new`` in the source of ``module``; cases of ``clause`` posed to ``target`` must then fail.
 
-    ``clause`` is a glob over case ids (``MSK-1/*``), narrow enough that a kill names the fault.
+    ``module`` is a dotted name, or the path of a Metal source in its package (``mlx_tx/kernels/....metal``), which
+    the kernels' host code then reads with the fault in it. ``clause`` is a glob over case ids (``MSK-1/*``), narrow
+    enough that a kill names the fault. ``device`` is where the target runs.
     """
 
     name: str
@@ -29,6 +34,12 @@ class Mutant:
     clause: str
     target: str = "mlx_tx:composed"
     about: str = ""
+    device: str = "cpu"
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether the fault is in the source of a Metal kernel."""
+        return self.module.endswith(".metal")
 
     def apply(self, source: str) -> str:
         """The mutated source. Raises :class:`StaleMutant` unless ``old`` occurs exactly once."""
@@ -38,15 +49,31 @@ class Mutant:
         return source.replace(self.old, self.new)
 
     def check(self) -> None:
-        """Raises :class:`StaleMutant` if the mutant no longer applies, and ``SyntaxError`` if it does not compile."""
+        """Raises :class:`StaleMutant` if the mutant no longer applies, and ``SyntaxError`` if it does not compile.
+
+        Whether a Metal source compiles is seen when it is run.
+        """
         path = _source_of(self.module)
-        compile(self.apply(path.read_text(encoding="utf-8")), str(path), "exec")
+        mutated = self.apply(path.read_text(encoding="utf-8"))
+        if not self.is_kernel:
+            compile(mutated, str(path), "exec")
 
     def plant(self) -> None:
-        """Make this process import the mutated module. Call before the module is first imported."""
-        if self.module in sys.modules:
-            raise RuntimeError(f"mutant {self.name}: {self.module} is imported already")
-        sys.meta_path.insert(0, _Finder(self))
+        """Make this process import the mutated module, or read the mutated source. Call before it is first used."""
+        first_user = _READER_OF_KERNELS if self.is_kernel else self.module
+        if first_user in sys.modules:
+            raise RuntimeError(f"mutant {self.name}: {first_user} is imported already")
+        if self.is_kernel:
+            self._plant_kernel()
+        else:
+            sys.meta_path.insert(0, _Finder(self))
+
+    def _plant_kernel(self) -> None:
+        from mlx_tx.kernels import sources
+
+        read = sources.read_source
+        faulty = Path(self.module).name
+        sources.read_source = lambda file: self.apply(read(file)) if file == faulty else read(file)
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
@@ -81,6 +108,9 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def _source_of(module: str) -> Path:
+    if module.endswith(".metal"):
+        package, _, file = module.rpartition("/")
+        return _source_of(f"{package.replace('/', '.')}.sources").with_name(file)
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         raise StaleMutant(f"there is no module {module}")

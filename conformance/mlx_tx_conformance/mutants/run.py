@@ -49,9 +49,9 @@ def unmutated(mutants: Sequence[Mutant]) -> Iterator[tuple[str, str, str]]:
     from ..checks import run_case
     from ..targets import open_target
 
-    for name in sorted({mutant.target for mutant in mutants}):
-        globs = sorted({mutant.clause for mutant in mutants if mutant.target == name})
-        target = open_target(name)
+    for name, device in sorted({(mutant.target, mutant.device) for mutant in mutants}):
+        globs = sorted({mutant.clause for mutant in mutants if (mutant.target, mutant.device) == (name, device)})
+        target = open_target(name, device)
         for case in cases_of(globs):
             outcome = run_case(case, target)
             if outcome.verdict in KILLING:

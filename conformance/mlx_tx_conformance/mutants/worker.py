@@ -18,7 +18,7 @@ def judge(name: str, matrix: bool) -> Verdict:
     from ..checks import run_case
     from ..targets import open_target
 
-    target = open_target(mutant.target)
+    target = open_target(mutant.target, mutant.device)
     ran, by, message = 0, [], ""
     for case in cases_of([mutant.clause]):
         outcome = run_case(case, target)
