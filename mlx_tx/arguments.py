@@ -142,6 +142,7 @@ def normalise(
     if causal:
         right = 0 if right is None else min(right, 0)
     slopes, learned = _slopes(alibi, B, N_q)
+    sink_logits = _sinks(sinks, N_q)
     lengths, length_array = _lengths(kv_lengths, B, T_kv, flag("check", check))
 
     placed = left is not None or right is not None or slopes is not None
@@ -182,7 +183,7 @@ def normalise(
         v=v,
         mask=_scores_like("mask", mask, heads_shape, booleans=True),
         bias=_scores_like("bias", bias, heads_shape, booleans=False),
-        sinks=_sinks(sinks, N_q),
+        sinks=sink_logits,
         slopes=slopes,
         kv_lengths=length_array,
         q_segments=q_segments,

@@ -13,7 +13,7 @@ from mlx_tx.record import PathRecord, note
 from mlx_tx.values import FUNCTION, flag
 
 # Up to this many bytes of float32 scores a call on path "auto" stores them.
-COMPOSED_SCORE_BYTES = 8 * 2**20
+COMPOSED_SCORE_BYTES = 16 * 2**20
 
 # path="auto" takes the first line that holds:
 #
