@@ -11,8 +11,8 @@ from ..call import Call
 from ..oracle import mlp
 from ..oracle.softmax import softmax
 from .bound import Bound, finish
-from .product import product_errors
 from .problem import float64
+from .product import product_errors
 from .units import EXP_FLOOR, LAMBDA, U, gamma, unit
 
 # Greatest slopes of the activations.
@@ -108,7 +108,8 @@ def routing_errors(logits: Errors, top_k: int, norm_topk: bool) -> tuple[Errors,
     """The weight of every expert [..., E], and for which tokens [..., 1] the choice is certain.
 
     The choice is certain where the last chosen logit and the first one left out are further apart than both may err.
-    Equal exact logits are decided by the index. A weight errs by what its logits err, twice at most, and by the softmax.
+    Equal exact logits are decided by the index. A weight errs by what its logits err, twice at
+    most, and by the softmax.
     """
     _, value = mlp.route(logits.value, top_k, norm_topk=norm_topk)
     order = np.argsort(-logits.value, axis=-1, kind="stable")

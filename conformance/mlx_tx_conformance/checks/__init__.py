@@ -8,7 +8,7 @@ from typing import Any
 from ..call import Target, Unsupported
 from ..inputs import build_call, fingerprint
 from ..outcome import Outcome
-from . import dependence, derivatives, errors, parts, relations, scaling, values
+from . import dependence, derivatives, errors, gradients, models, parts, relations, scaling, values
 from .chain import run_chain, same_along
 from .context import Context, Departure
 from .registry import CHECKS, run_check
@@ -20,6 +20,8 @@ __all__ = [
     "dependence",
     "derivatives",
     "errors",
+    "gradients",
+    "models",
     "parts",
     "relations",
     "run_case",

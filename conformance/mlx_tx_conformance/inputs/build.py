@@ -13,6 +13,7 @@ from ..spec.expr import evaluate
 from ..spec.ops import OPS
 from .designs import Setting, find_design
 from .recipes import build_array
+from .weights import model_weights
 
 _QKV = ("q", "k", "v")
 # What arrays of whole numbers hold where a case says nothing: any token of the vocabulary; positions in order.
@@ -36,6 +37,11 @@ def build_call(case: Any) -> Call:
     op = OPS[case.call["op"]]
     names = {**case.dims, **{name: value for name, value in case.call.items() if isinstance(value, int | float)}}
     recipes = {name: recipe for name, recipe in case.inputs.items() if name != "design" and recipe is not None}
+    config = case.call.get("config") if op.weighted else None
+    if config is not None:
+        names = {**names, "vocab": config["vocab_size"]}
+        if config["kind"] == "encoder_decoder":
+            recipes = {"source": _TOKENS, **recipes}
     options = {name: value for name, value in case.call.items() if _is_option(case, name, value)}
 
     arrays: dict[str, np.ndarray] = {}
@@ -47,11 +53,14 @@ def build_call(case: Any) -> Call:
             if name in arrays or not (array.required or name == "d_out"):
                 continue
             recipe = _DEFAULTS.get(name, {"normal": 1.0})
-        shape = tuple(int(evaluate(size, case.dims)) for size in array.shape)
+        shape = tuple(int(evaluate(size, names)) for size in array.shape)
         if name.startswith("w_") and name not in recipes:
             recipe = {"normal": shape[-2] ** -0.5}
         rng = rng_for(case.id, case.seed, name)
         arrays[name] = build_array(name, recipe, shape=shape, dtype=case.dtype, rng=rng, names=names)
+    if config is not None:
+        made = model_weights(config, lambda n: rng_for(case.id, case.seed, n), case.dtype, case.call.get("weights"))
+        arrays.update(made)
     for name, layout in case.layout.items():
         if layout == "broadcast":  # only an array that repeats along the batch can lie so
             arrays[name] = np.repeat(arrays[name][:1], len(arrays[name]), axis=0)

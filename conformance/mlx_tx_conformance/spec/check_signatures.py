@@ -14,7 +14,6 @@ from .model_checks import MODEL_CHECKS
 from .signature import Argument, CheckSignature
 from .signature import check as _check
 
-
 # Changes to a whole call that leave its result alone, by the names that `agrees` knows.
 TRANSFORMS = (
     "repeat_kv",

@@ -159,3 +159,8 @@ SCALING = _fields(
     ),
     "a mapping with kind and the numbers of that recipe",
 )
+CONFIG = Kind("a mapping", lambda value: isinstance(value, dict), {"type": "object"})
+WEIGHTS = _fields(("zero", "scale", "set"), "a mapping of zero, scale and set")
+CACHE = _fields(
+    ("kind", "max_size", "keep", "left_padding", "bits", "group_size"), "a mapping with kind and what that cache takes"
+)

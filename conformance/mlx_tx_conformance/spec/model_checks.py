@@ -7,7 +7,8 @@ from .signature import Argument, CheckSignature, check
 
 _NETWORKS = ("mlp", "moe")
 _NORMS = ("rms_norm", "layer_norm")
-_NUMBERS = kinds.NUMBERS
+_MODEL = ("model",)
+_GRADIENTS = ("model_gradients",)
 
 MODEL_CHECKS: tuple[CheckSignature, ...] = (
     check(
@@ -24,7 +25,7 @@ MODEL_CHECKS: tuple[CheckSignature, ...] = (
     check(
         "scale_invariant",
         "Inputs times powers of two give the same result.",
-        Argument("by", _NUMBERS, "The factors.", required=True),
+        Argument("by", kinds.NUMBERS, "The factors.", required=True),
         ops=_NORMS,
     ),
     check(
@@ -32,5 +33,68 @@ MODEL_CHECKS: tuple[CheckSignature, ...] = (
         "The code of a position moved by k is a fixed matrix, which depends on k only, times the code of the position.",
         Argument("by", kinds.INTEGERS, "The shifts k.", required=True),
         ops=("sinusoidal",),
+    ),
+    check(
+        "stages_equal_oracle",
+        "Every stage lies within its bound of the oracle's, computed from the implementation's own previous stages.",
+        Argument(
+            "end", kinds.BOOLEAN, "The logits are held to the spread of perturbed oracle runs too; true where absent."
+        ),
+        ops=_MODEL,
+    ),
+    check(
+        "token_dependence",
+        "Another token at position p changes a stage at positions i, or leaves it bit for bit the same.",
+        Argument("change", kinds.choice("tokens", "source"), "Which tokens; tokens where absent."),
+        Argument("stage", kinds.TEXT, "The stage, or a glob of several; logits where absent."),
+        Argument("changed", kinds.EXPRESSION, "Over i, p and the dims: where it must change."),
+        Argument("unchanged", kinds.EXPRESSION, "Over i, p and the dims: where it must not."),
+        ops=_MODEL,
+    ),
+    check(
+        "order_matters",
+        "Tokens in another order give the logits in that order, or others.",
+        Argument("expected", kinds.BOOLEAN, "Whether the order matters.", required=True),
+        ops=_MODEL,
+    ),
+    check(
+        "stages_alike",
+        "Stages that hold the same numbers, bit for bit.",
+        Argument("first", kinds.TEXT, "Name of a stage.", required=True),
+        Argument("others", kinds.NAMES, "Names of the others.", required=True),
+        ops=_MODEL,
+    ),
+    check(
+        "attends",
+        "A query puts its weight on a key, in one layer and head.",
+        Argument("layer", kinds.INTEGER, "The layer.", required=True),
+        Argument("head", kinds.INTEGER, "The head.", required=True),
+        Argument("query", kinds.INTEGER, "Position of the query.", required=True),
+        Argument("key", kinds.INTEGER, "Position of the key.", required=True),
+        Argument("at_least", kinds.NUMBER, "The least weight.", required=True),
+        ops=_MODEL,
+    ),
+    check(
+        "parameters_are",
+        "The trainable parameters are those of the configuration.",
+        Argument("present", kinds.NAMES, "Globs that a parameter must match."),
+        Argument("absent", kinds.NAMES, "Globs that none may match."),
+        ops=_GRADIENTS,
+    ),
+    check(
+        "gradient_rows",
+        "The gradient reaches exactly those rows of a table that were used.",
+        Argument("of", kinds.TEXT, "Name of the table.", required=True),
+        Argument("rows", kinds.EXPRESSION, "Over the row i and the dims; the tokens that occur where absent."),
+        ops=_GRADIENTS,
+    ),
+    check("gradient_equals_difference", "Gradients along a direction are the oracle's difference.", ops=_GRADIENTS),
+    check(
+        "gradient_with_depth",
+        "The gradient at the input, over the number of layers.",
+        Argument("layers", kinds.INTEGERS, "Numbers of layers.", required=True),
+        Argument("at_least", kinds.NUMBER, "Least size at the deepest, as a share of that at the shallowest."),
+        Argument("at_most", kinds.NUMBER, "Greatest size there, likewise."),
+        ops=_GRADIENTS,
     ),
 )

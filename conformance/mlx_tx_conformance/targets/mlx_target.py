@@ -19,6 +19,8 @@ from .layouts import Placed, place
 
 FIGURES = frozenset({"peak_bytes", "flops", "matmul_flops", "depth", "seconds"})
 MEASURED_RUNS = 3
+# Ops whose results have names of their own: those of a model's stages or parameters.
+WHOLE_OPS = frozenset({"model", "model_gradients"})
 TIMED_RUNS = 5
 # An 8x8 product with accumulation: 512 multiplications and as many additions.
 FLOPS_OF_PRODUCT = 1024
@@ -102,7 +104,8 @@ class MLXTarget(BaseTarget):
         else:
 
             def function(arrays: Arrays) -> Arrays:
-                return _wanted(self.other(call.op, arrays, options), call.outputs)
+                results = self.other(call.op, arrays, options)
+                return results if call.op in WHOLE_OPS else _wanted(results, call.outputs)
 
         return compiled(function) if call.options.get("compiled") else function
 

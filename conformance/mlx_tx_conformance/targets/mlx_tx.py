@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..call import Call
-from . import mlx_tx_layer, mlx_tx_parts
+from . import mlx_tx_layer, mlx_tx_model, mlx_tx_parts
 from .arrays import to_mlx
 from .base import ATTENTION_OPS, Capabilities, Reproduction, TargetError, keyword_text
 from .derive import Arrays
@@ -54,7 +54,7 @@ class MlxTx(MLXTarget):
         arguments |= dict.fromkeys(mlx_tx_parts.PARTS)
         # The layer passes its path on; one that takes some calls only would refuse in the middle of it.
         if hasattr(mlx_tx, "MultiHeadAttention") and path not in PARTIAL_PATHS:
-            arguments["attention_layer"] = None
+            arguments |= {"attention_layer": None, "model": None, "model_gradients": None}
         super().__init__(f"mlx_tx:{path}", Capabilities(arguments, lse=True, figures=FIGURES), device=device)
 
     @contextmanager
@@ -101,6 +101,10 @@ class MlxTx(MLXTarget):
     def other(self, op: str, arrays: Arrays, options: Mapping[str, Any]) -> Arrays:
         if op == "attention_layer":
             return {"out": mlx_tx_layer.attention_layer(arrays, options, self.path)}
+        if op == "model":
+            return mlx_tx_model.model(arrays, options, self.path)
+        if op == "model_gradients":
+            return mlx_tx_model.gradients(arrays, options, self.path)
         if op in mlx_tx_parts.PARTS:
             return {"out": mlx_tx_parts.PARTS[op](arrays, options)}
         result = getattr(self._package, op)(**arrays, **options)
