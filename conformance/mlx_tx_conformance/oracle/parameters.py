@@ -50,8 +50,8 @@ def _of_model(model: settings.Model) -> Shapes:
 
 
 def _of_stack(model: settings.Model, prefix: str, number: int, *, cross: bool) -> Shapes:
-    if model.position.kind == "learned":
-        yield f"{prefix}position.weight", (model.position.max_positions or 0, model.d_model)
+    if model.position.kind == "learned" and model.position.max_positions is not None:
+        yield f"{prefix}position.weight", (model.position.max_positions, model.d_model)
     for n, layer in enumerate(model.layers(number)):
         at = f"{prefix}layers.{n}."
         yield from _of_norm(model, f"{at}input_layernorm", model.d_model)

@@ -162,6 +162,8 @@ def _attention(section: Mapping[str, Any], d_model: int) -> Attention:
 def _position(section: Mapping[str, Any]) -> Position:
     position = _section("position.", Position, section)
     _choice("position.kind", position.kind, POSITIONS)
+    if position.kind == "learned" and position.max_positions is None:
+        raise ValueError("[oracle] position.max_positions must be given for kind 'learned'; got None")
     return position
 
 
@@ -176,6 +178,10 @@ def _mlp(section: Mapping[str, Any]) -> MLP:
     settings = _section("mlp.", MLP, section)
     _choice("mlp.kind", settings.kind, (*mlp.KINDS, "moe"))
     _choice("mlp.expert_kind", settings.expert_kind, mlp.KINDS)
+    if settings.kind == "moe" and not 1 <= settings.top_k <= settings.num_experts:
+        raise ValueError(
+            f"[oracle] mlp.top_k must lie in 1..num_experts = {settings.num_experts}; got {settings.top_k}"
+        )
     return settings
 
 

@@ -10,6 +10,7 @@ import pytest
 from mlx_tx_conformance.oracle.models import decoder, encoder_decoder
 from mlx_tx_conformance.oracle.norms import layer_norm, rms_norm
 from mlx_tx_conformance.oracle.record import Recorder
+from mlx_tx_conformance.oracle.relative_bias import relative_bias
 
 from .model_cases import MOE, Config, model, tokens_of, weights_of
 
@@ -124,6 +125,36 @@ def test_query_heads_share_in_consecutive_groups():
     np.testing.assert_array_equal(out[:, 0], out[:, 1])
     np.testing.assert_array_equal(out[:, 2], out[:, 3])
     assert (out[:, 1] != out[:, 2]).any()
+
+
+def biases_of(config: Config) -> dict[str, np.ndarray]:
+    """The bias that every attention was given, by stack."""
+    record, tokens = Recorder(), tokens_of(config, T=5)
+    if config["kind"] == "encoder_decoder":
+        encoder_decoder(config, weights_of(config), tokens, tokens, record=record)
+    else:
+        decoder(config, weights_of(config), tokens, record=record)
+    steps = {name: step for name, step in record.steps.items() if name.endswith("layers.0.self_attn.out")}
+    return {name.split(".", maxsplit=1)[0]: step.options["bias"] for name, step in steps.items()}
+
+
+@pytest.mark.parametrize(("asked", "meant"), [(None, False), (True, True), (False, False)], ids=str)
+def test_buckets_of_a_decoder_look_back_unless_asked_to_look_both_ways(asked, meant):
+    config = model(position={"kind": "t5", "num_buckets": 8, "max_distance": 6, "bidirectional": asked})
+    table = weights_of(config)["relative_bias.weight"]
+    expected = relative_bias(table, 5, 5, bidirectional=meant, max_distance=6)
+    np.testing.assert_array_equal(biases_of(config)["layers"], expected)
+
+
+@pytest.mark.parametrize("asked", [None, True, False], ids=str)
+def test_buckets_of_an_encoder_look_both_ways_and_those_of_its_decoder_back(asked):
+    position = {"kind": "t5", "num_buckets": 8, "max_distance": 6, "bidirectional": asked}
+    config = model("encoder_decoder", position=position)
+    biases = biases_of(config)
+    for stack, both_ways in (("encoder", True), ("decoder", False)):
+        table = weights_of(config)[f"{stack}.relative_bias.weight"]
+        expected = relative_bias(table, 5, 5, bidirectional=both_ways, max_distance=6)
+        np.testing.assert_array_equal(biases[stack], expected)
 
 
 def given_stages(config: Config, **stages: Any) -> dict[str, np.ndarray]:

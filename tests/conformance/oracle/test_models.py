@@ -276,6 +276,21 @@ class TestPositions:
             alone = run(config, tokens[row : row + 1, part])["logits"]
             np.testing.assert_allclose(together[row, part], alone[0], **CLOSE)
 
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            ({}, [6, 6]),
+            ({"lengths": [6, 4]}, [6, 4]),
+            ({"left_padding": [0, 2]}, [6, 4]),
+            ({"offset": [0, 9]}, [6, 15]),
+        ],
+        ids=str,
+    )
+    def test_the_length_of_a_row_is_one_more_than_its_last_position(self, options, expected):
+        record = Recorder()
+        run(MODERN, tokens_of(MODERN), record=record, **options)
+        assert record.steps["layers.1.self_attn.k_rope"].options["length"].tolist() == expected
+
 
 def test_rotating_caches_are_masks():
     """The rule of a rotating cache without sinks is the window of the configuration."""
@@ -334,6 +349,23 @@ class TestGivenStages:
         assert record.steps["layers.0.self_attn.residual"].inputs == ("embed", "layers.0.self_attn.proj")
         assert record.steps["layers.0.self_attn.proj"].op == "join"
         assert record.steps["embed"].options["ids"].shape == (2, 6)
+
+    @pytest.mark.parametrize("name", list(CONFIGS))
+    def test_steps_name_every_weight_and_read_only_what_came_before(self, name):
+        config, record = CONFIGS[name], Recorder()
+        weights, tokens = weights_of(config), tokens_of(config)
+        if name in PAIRS:
+            encoder_decoder(config, weights, tokens, tokens, record=record)
+        else:
+            run(config, tokens, record=record)
+        seen: set[str] = set()
+        for stage, step in record.steps.items():
+            assert set(step.inputs) <= seen, stage
+            seen.add(stage)
+        assert {weight for step in record.steps.values() for weight in step.weights} == set(weights)
+        with_bias = {stage for stage, step in record.steps.items() if "relative_bias" in str(step.weights)}
+        assert with_bias == {stage for stage, step in record.steps.items() if "bias" in step.options}
+        assert all("self_attn.out" in stage for stage in with_bias)
 
     def test_attentions_hold_the_weights_of_every_layer_and_head(self):
         record = Recorder()
