@@ -7,7 +7,7 @@ position of a row's next token is ``offset``, an array: the slots fed less the p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -36,12 +36,13 @@ class Padding:
     def offset(self) -> mx.array:
         return self._fed - self.left_padding
 
-    def _exists(self, slots: np.ndarray) -> mx.array | None:
+    def _exists(self, slots: Callable[[], np.ndarray]) -> mx.array | None:
         """Boolean ``[B, 1, 1, T]``: the slots that are padding neither on the left nor on the right of the step."""
-        at = mx.array(slots.astype(np.int32))
+        known = slots().astype(np.int32)
+        at = mx.array(known)
         exists = at >= self.left_padding[:, None]
         if self._right is not None:
-            exists = mx.logical_and(exists, at < int(slots.max()) + 1 - self._right[:, None])
+            exists = mx.logical_and(exists, at < int(known.max()) + 1 - self._right[:, None])
         return exists[:, None, None, :]
 
     def prepare(
@@ -94,7 +95,7 @@ class BatchKVCache(Padding, KVCache):
 
     def view(self, N: int) -> View:
         end = self._fed + N
-        return View(N=N, T=end, first=self._fed, exists=self._exists(np.arange(end)))
+        return View(N=N, T=end, first=self._fed, exists=self._exists(lambda: np.arange(end)))
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
         check_rows(type(self).__name__, keys, self.left_padding)

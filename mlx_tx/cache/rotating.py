@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -54,14 +55,7 @@ class RotatingKVCache(Cache):
 
     def _held(self) -> np.ndarray:
         """The slot in the text of every slot of the buffer that is in use."""
-        if self._fed <= self.max_size:
-            return np.arange(self._fed)
-        ring = self.max_size - self.keep
-        newest_first = (self._idx - 1 - self.keep - np.arange(ring)) % ring
-        held = np.empty(self.max_size, dtype=np.int64)
-        held[: self.keep] = np.arange(self.keep)
-        held[self.keep + newest_first] = self._fed - 1 - np.arange(ring)
-        return held
+        return held(self.max_size, self.keep, self._fed, self._idx)
 
     def _needed(self) -> np.ndarray:
         """The slots of the buffer that the next query sees, oldest token first."""
@@ -77,13 +71,22 @@ class RotatingKVCache(Cache):
     def view(self, N: int) -> View:
         end = self._fed + N
         if end <= self.max_size:
-            return View(N=N, T=end, first=self._fed, exists=self._exists(np.arange(end)))
-        held = self._held()
+            return View(N=N, T=end, first=self._fed, exists=self._exists(lambda: np.arange(end)))
+        rule = {"window": self.max_size - self.keep, "keep": self.keep}
         if self._in_place(N):
-            held[self._next()] = self._fed
-            slots = held
-        else:
-            slots = np.concatenate([held[self._needed()], np.arange(self._fed, end)])
+            # The slots once the token has taken the place of the oldest one, of the cache as it is now.
+            turned = partial(held, self.max_size, self.keep, end, self._next() + 1)
+            return View(
+                N=N,
+                T=self.max_size,
+                first=self._fed,
+                start=None,
+                slots=turned,
+                furthest=self._fed if self.keep else self.max_size - 1,
+                exists=self._exists(turned),
+                **rule,
+            )
+        slots = np.concatenate([self._held()[self._needed()], np.arange(self._fed, end)])
         # Sinks make a rule that no band expresses, even where no token has been forgotten yet.
         consecutive = self.keep == 0 and bool((np.diff(slots) == 1).all())
         return View(
@@ -92,12 +95,11 @@ class RotatingKVCache(Cache):
             first=self._fed,
             start=int(slots[0]) if consecutive else None,
             slots=None if consecutive else slots,
-            window=self.max_size - self.keep,
-            keep=self.keep,
-            exists=self._exists(slots),
+            exists=self._exists(lambda: slots),
+            **rule,
         )
 
-    def _exists(self, slots: np.ndarray) -> mx.array | None:
+    def _exists(self, slots: Callable[[], np.ndarray]) -> mx.array | None:
         """Boolean ``[B, 1, 1, T]``, false at padding; ``None``: there is none."""
         del slots
         return None
@@ -191,3 +193,15 @@ class RotatingKVCache(Cache):
         if (fed <= max_size and idx != fed) or (fed > max_size and not keep < idx <= max_size):
             raise self._refuse(f"meta_state must have an index that fits offset {fed}; got {idx}")
         self._fed, self._idx = fed, idx
+
+
+def held(max_size: int, keep: int, fed: int, idx: int) -> np.ndarray:
+    """The slot in the text of every slot of a ring that was fed ``fed`` tokens, the last one before ``idx``."""
+    if fed <= max_size:
+        return np.arange(fed)
+    ring = max_size - keep
+    newest_first = (idx - 1 - keep - np.arange(ring)) % ring
+    slots = np.empty(max_size, dtype=np.int64)
+    slots[:keep] = np.arange(keep)
+    slots[keep + newest_first] = fed - 1 - np.arange(ring)
+    return slots

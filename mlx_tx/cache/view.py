@@ -7,6 +7,7 @@ else. Positions themselves (slot - padding) matter to rotary and learned positio
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -23,17 +24,19 @@ class View:
 
     The keys are at consecutive slots from ``start``, or (``start`` is None) at ``slots`` ``[T]``. A cache that forgets
     gives its rule: a query sees the first ``keep`` slots and ``window`` slots that end with its own. ``exists``,
-    boolean ``[B, 1, 1, T]``, is false at padding.
+    boolean ``[B, 1, 1, T]``, is false at padding. Where ``furthest`` is given, a single query sees every key as far as
+    the cache's rule goes, and none is further back; ``slots`` may then be a function, as few steps need them.
     """
 
     N: int
     T: int
     first: int
     start: int | None = 0
-    slots: np.ndarray | None = None
+    slots: np.ndarray | Callable[[], np.ndarray] | None = None
     window: int | None = None
     keep: int = 0
     exists: mx.array | None = None
+    furthest: int | None = None
 
     @staticmethod
     def whole(T: int, exists: mx.array | None = None) -> View:
@@ -43,7 +46,7 @@ class View:
     def key_slots(self) -> np.ndarray:
         """The slot of every key, ``[T]``."""
         if self.slots is not None:
-            return self.slots
+            return self.slots() if callable(self.slots) else self.slots
         assert self.start is not None
         return np.arange(self.start, self.start + self.T)
 
@@ -67,6 +70,8 @@ class View:
         """Boolean ``[1 or B, 1, N, T]``: causality, the cache's rule, ``window`` and padding. ``None``: all is seen."""
         left, right = _sides(window)
         right = 0 if right is None else min(right, 0)
+        if self.furthest is not None and right == 0 and (left is None or left >= self.furthest):
+            return self.exists
         slots = self.key_slots()
         if self.N == 1 and _seen_by_one(self, slots, left, right):
             return self.exists
