@@ -37,8 +37,7 @@ def attention(
 ):
     """(output, log-sum-exp) in float64; arrays may be MLX or NumPy."""
     q, k, v, mask, bias, sinks, alibi, kv_lengths, q_offset = (
-        to_numpy(x) if isinstance(x, mx.array) else x
-        for x in (q, k, v, mask, bias, sinks, alibi, kv_lengths, q_offset)
+        to_numpy(x) if isinstance(x, mx.array) else x for x in (q, k, v, mask, bias, sinks, alibi, kv_lengths, q_offset)
     )
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     (B, N, T_q, D), (_, N_kv, T_kv, D_v) = q.shape, v.shape

@@ -1,9 +1,10 @@
 """What the attention function refuses, and the plain form it makes of what it takes."""
 
 import mlx.core as mx
-import mlx_tx
 import numpy as np
 import pytest
+
+import mlx_tx
 from mlx_tx import paths
 from mlx_tx.arguments import normalise
 
@@ -60,7 +61,10 @@ VALUES = [
     ({"q_offset": mx.array([1, 2, 3])}, r"q_offset must have shape \(\) or \(1,\) or \(2,\); got \(3,\)"),
     ({"q_offset": 2**31}, r"q_offset must be within 2\*\*30 of zero; got 2147483648"),
     ({"segments": mx.zeros((2, 5), dtype=mx.int32)}, r"segments must be a pair where T_q and T_kv differ; .*T_q=3"),
-    ({"segments": (mx.zeros((2, 3), dtype=mx.int32),)}, r"segments as a pair must be \(q_segments, kv_segments\); got 1"),
+    (
+        {"segments": (mx.zeros((2, 3), dtype=mx.int32),)},
+        r"segments as a pair must be \(q_segments, kv_segments\); got 1",
+    ),
     (
         {"segments": (mx.zeros((2, 3), dtype=mx.int32), mx.zeros((2, 4), dtype=mx.int32))},
         r"segments must have shape \(2, 5\); got \(2, 4\)",

@@ -1,13 +1,13 @@
 """The blockwise path: equal to the composed one, differentiable once, and honest about what it has not."""
 
 import mlx.core as mx
-import mlx_tx
 import numpy as np
 import pytest
 from hypothesis import given
+
+import mlx_tx
 from mlx_tx.paths import blocks
 from mlx_tx.paths.transforms import UnsupportedTransformError
-
 from tests.mlx_tx import reference
 from tests.mlx_tx.problems import SETTINGS, calls, normal
 from tests.mlx_tx.reference import DTYPES, assert_close, to_numpy
@@ -254,9 +254,7 @@ def test_vmap_of_host_numbers_and_segments():
     segments = mx.array(rng.integers(0, 2, (3, 2, 9)))
 
     def call(q, k, v, segments):
-        return attend(
-            q, k, v, segments=segments, kv_lengths=[9, 5], q_offset=[0, 2], window=(4, 1), path="blockwise"
-        )
+        return attend(q, k, v, segments=segments, kv_lengths=[9, 5], q_offset=[0, 2], window=(4, 1), path="blockwise")
 
     out = mx.vmap(call)(q, k, v, segments)
     for a in range(3):

@@ -1,10 +1,10 @@
 """The composed path: every transformation of MLX, to any order."""
 
 import mlx.core as mx
-import mlx_tx
 import numpy as np
 import pytest
 
+import mlx_tx
 from tests.mlx_tx import reference
 from tests.mlx_tx.problems import normal
 from tests.mlx_tx.reference import assert_close, to_numpy
