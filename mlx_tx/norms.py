@@ -18,13 +18,20 @@ _SHRINK = 2.0**-72
 _SHRUNK_EPS = 2.0**-120
 
 
-def rms_norm(x: mx.array, weight: mx.array | None = None, *, eps: float = 1e-5, offset: float = 0.0) -> mx.array:
-    """``x / sqrt(mean(x^2) + eps) * (weight + offset)`` for ``x`` ``[..., C]``; same shape and dtype.
+def rms_norm(
+    x: mx.array,
+    weight: mx.array | None = None,
+    bias: mx.array | None = None,
+    *,
+    eps: float = 1e-5,
+    offset: float = 0.0,
+) -> mx.array:
+    """``x / sqrt(mean(x^2) + eps) * (weight + offset) + bias`` for ``x`` ``[..., C]``; same shape and dtype.
 
     Source: Zhang and Sennrich 2019, section 4.
     """
     wide, inside = _shrunk(x.astype(mx.float32), eps)
-    return _weighed(_unit(wide, inside), weight, offset).astype(x.dtype)
+    return _weighed(_unit(wide, inside), weight, bias, offset).astype(x.dtype)
 
 
 def layer_norm(
@@ -45,8 +52,7 @@ def layer_norm(
     centred = wide - mx.mean(wide, axis=-1, keepdims=True)
     # The second time takes away what the rounding of the first mean left, all of it in a constant row.
     centred = centred - mx.mean(centred, axis=-1, keepdims=True)
-    y = _weighed(_unit(centred, inside), weight, offset)
-    return (y if bias is None else y + bias.astype(mx.float32)).astype(x.dtype)
+    return _weighed(_unit(centred, inside), weight, bias, offset).astype(x.dtype)
 
 
 class Norm(nn.Module):
@@ -60,11 +66,8 @@ class Norm(nn.Module):
             self.bias = mx.zeros((width,))
 
     def __call__(self, x: mx.array) -> mx.array:
-        bias = self.get("bias")
-        if self._config.kind == "layer":
-            return layer_norm(x, self.weight, bias, eps=self._config.eps, offset=self._config.offset)
-        y = rms_norm(x, self.weight, eps=self._config.eps, offset=self._config.offset)
-        return y if bias is None else y + bias
+        norm = layer_norm if self._config.kind == "layer" else rms_norm
+        return norm(x, self.weight, self.get("bias"), eps=self._config.eps, offset=self._config.offset)
 
 
 def _shrunk(x: mx.array, eps: float) -> tuple[mx.array, mx.array]:
@@ -78,8 +81,8 @@ def _unit(x: mx.array, eps: mx.array) -> mx.array:
     return x * mx.rsqrt(mx.mean(x * x, axis=-1, keepdims=True) + eps)
 
 
-def _weighed(y: mx.array, weight: mx.array | None, offset: float) -> mx.array:
-    if weight is None:
-        return y
-    wide = weight.astype(mx.float32)
-    return y * (wide + offset if offset else wide)
+def _weighed(y: mx.array, weight: mx.array | None, bias: mx.array | None, offset: float) -> mx.array:
+    if weight is not None:
+        wide = weight.astype(mx.float32)
+        y = y * (wide + offset if offset else wide)
+    return y if bias is None else y + bias.astype(mx.float32)

@@ -161,6 +161,10 @@ class BatchRotatingKVCache(Padding, RotatingKVCache):
         # A row without a token in this step must not lose its oldest one to it.
         return super()._in_place(N) if self._right is None else self._fed + N <= self.max_size
 
+    def _needed(self) -> np.ndarray:
+        # A row without a token in this step must keep all that it has, not only what a next query sees.
+        return super()._needed() if self._right is None else np.argsort(self._held())
+
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
         check_rows(type(self).__name__, keys, self.left_padding)
         return super().update_and_fetch(keys, values)
@@ -184,6 +188,30 @@ class BatchRotatingKVCache(Padding, RotatingKVCache):
             )
         self.left_padding = self.left_padding + self._right
         self._right = None
+
+    def extract(self, row: int) -> RotatingKVCache:
+        """The cache of one row alone, without its padding, which it has to read."""
+        padding: Any = self.left_padding[row].item()
+        fed, pair = self._fed - padding, self._ordered()
+        if fed <= 0 or not pair:
+            return RotatingKVCache(self.max_size)
+        size = min(fed, self.max_size)
+        state = [x[row : row + 1, :, x.shape[2] - size :] for x in pair]
+        return RotatingKVCache.from_state(state, ("0", str(self.max_size), str(fed), str(size)))
+
+    @classmethod
+    def merge(cls, caches: Sequence[RotatingKVCache]) -> BatchRotatingKVCache:
+        """The rows of several rotating caches of one size and without sinks, of one text each, as one batch."""
+        sizes = {(cache.max_size, cache.keep) for cache in caches}
+        if len(sizes) != 1 or any(keep for _, keep in sizes):
+            raise ValueError(f"[{cls.__name__}] merge must have caches of one max_size and keep=0; got {sorted(sizes)}")
+        longest = max(cache.fed() for cache in caches)
+        merged = cls(caches[0].max_size, [longest - cache.fed() for cache in caches])
+        if longest:
+            slots = min(longest, merged.max_size)
+            merged.keys, merged.values = joined([cache._ordered() for cache in caches], slots)
+            merged._fed, merged._idx = longest, slots
+        return merged
 
     @property
     def state(self) -> tuple[Any, ...]:
@@ -221,7 +249,7 @@ def joined(states: Sequence[tuple[Any, ...]], slots: int) -> tuple[mx.array, mx.
             _, N_kv, _, D = like[part].shape
             x = state[part] if state else mx.zeros((1, N_kv, 0, D), dtype=like[part].dtype)
             if x.shape[0] != 1:
-                raise ValueError(f"[BatchKVCache] merge must have caches of one row each; got {x.shape[0]} rows")
+                raise ValueError(f"[merge] caches must be of one row each; got {x.shape[0]} rows")
             each.append(mx.pad(x, [(0, 0), (0, 0), (slots - x.shape[2], 0), (0, 0)]))
         rows.append(mx.concatenate(each, axis=0))
     return rows[0], rows[1]

@@ -170,6 +170,11 @@ class RotatingKVCache(Cache):
         size = self.size()
         return self.keys[:, :, :size], self.values[:, :, :size]
 
+    def _ordered(self) -> tuple[mx.array, ...]:
+        """The keys and values that are held, oldest token first."""
+        order = mx.array(np.argsort(self._held()))
+        return tuple(mx.take(x, order, axis=2) for x in self._pair())
+
     def _set_pair(self, state: Sequence[Any]) -> None:
         self.keys, self.values = None, None
         tokens = 0

@@ -83,3 +83,11 @@ def test_the_module_starts_as_the_bare_norm_and_uses_its_parameters(kind, bias, 
         norm.bias = mx.arange(6) * 0.5
         expected = expected + 0.5 * np.arange(6)
     np.testing.assert_allclose(np.array(norm(x)), expected, rtol=0, atol=1e-4)
+
+
+@NORMS
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_weight_and_bias_are_applied_before_the_one_rounding(norm, reference, dtype):
+    x, w, b = (mx.random.normal(shape).astype(dtype) for shape in ((4, 64), (64,), (64,)))
+    in_float32 = norm(*(a.astype(mx.float32) for a in (x, w, b)))
+    assert mx.array_equal(norm(x, w, b), in_float32.astype(dtype)).item()
