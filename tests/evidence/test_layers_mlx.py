@@ -30,6 +30,7 @@ def rows(kind: str) -> np.ndarray:
         "negative": -np.abs(x) - 0.5,
         "offset": x / 100 + 3,
         "integers": np.round(3 * x),
+        "alike-ends": np.clip(np.round(3 * x), -2, 2),
         "tiny": x * 1e-6,
         "vanishing": x * 2e-8,
         "wide": np.sign(x) * np.exp(2.5 * x),
@@ -41,7 +42,20 @@ def rows(kind: str) -> np.ndarray:
 @pytest.mark.parametrize("dtype", list(DTYPES))
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize(
-    "kind", ["normal", "positive", "negative", "offset", "integers", "tiny", "vanishing", "wide", "constant", "zeros"]
+    "kind",
+    [
+        "normal",
+        "positive",
+        "negative",
+        "offset",
+        "integers",
+        "alike-ends",
+        "tiny",
+        "vanishing",
+        "wide",
+        "constant",
+        "zeros",
+    ],
 )
 def test_quantise(kind, bits, dtype):
     theirs, ours = DTYPES[dtype]

@@ -124,6 +124,11 @@ class TestRouting:
     def test_ties_go_to_the_lower_index(self, logits, expected):
         assert route(logits, 2)[0].tolist() == expected
 
+    def test_ties_among_many_experts(self):
+        logits = np.zeros(128)
+        logits[100] = 1.0
+        assert route(logits, 5)[0].tolist() == [100, 0, 1, 2, 3]
+
     @pytest.mark.parametrize("top_k", [0, E + 1])
     def test_refuses(self, top_k):
         with pytest.raises(ValueError, match=rf"\[route\] top_k must lie in 1..{E}; got {top_k}"):

@@ -66,6 +66,13 @@ def test_ties_round_to_even():
     assert q.codes[:5].tolist() == [0, 0, 2, 2, 3]
 
 
+def test_of_two_ends_alike_the_upper_one_is_the_bias():
+    q = quantise(np.resize([-1.5, -0.5, 0.5, 1.5], 32), bits=2, group_size=32)
+    # 1.5 steps from 0 round to 2, which makes the step 0.75: -0.5 is 2.67 steps down, -1.5 out of reach.
+    assert (q.scales.item(), q.biases.item()) == (-0.75, 1.5)
+    assert q.codes[:4].tolist() == [3, 3, 1, 0]
+
+
 def test_a_constant_group():
     q = quantise(np.full(32, 0.75), bits=4, group_size=32)
     np.testing.assert_allclose(q.values(), 0.75, rtol=1e-6)
