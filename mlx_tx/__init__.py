@@ -89,6 +89,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from mlx_tx import plugin as plugin
     from mlx_tx.attention import scaled_dot_product_attention
     from mlx_tx.cache import (
         BatchKVCache,
@@ -124,6 +125,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "plugin":  # imported before it was asked for, it is there
+        return importlib.import_module("mlx_tx.plugin")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

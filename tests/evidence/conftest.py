@@ -1,6 +1,6 @@
-"""Evidence for the oracle from other people's software, each file collected only where its software is installed.
+"""Evidence from other people's software, for the oracle and the plugin, each file collected only where it is installed.
 
-The suite and its tests need none of it: ``pip install mlx-tx[oracle]`` brings it.
+The suite and its tests need none of it: ``pip install mlx-tx[oracle] mlx-lm`` brings it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ NEEDS = {
     "test_layers_onnx.py": "onnx",
     "test_oracle_mpmath.py": "mpmath",
     "test_layers_mpmath.py": "mpmath",
+    "test_plugin_mlx_lm.py": "mlx_lm",
 }
 
 MISSING = {file: package for file, package in NEEDS.items() if find_spec(package) is None}
@@ -26,7 +27,7 @@ collect_ignore = list(MISSING)
 def report_line() -> str:
     """What a run says about the evidence."""
     if not MISSING:
-        return f"evidence for the oracle: {', '.join(dict.fromkeys(NEEDS.values()))}"
+        return f"evidence from {', '.join(dict.fromkeys(NEEDS.values()))}"
     return "evidence not run: " + ", ".join(f"{file} (needs {package})" for file, package in MISSING.items())
 
 
