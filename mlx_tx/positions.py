@@ -11,6 +11,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from mlx_tx.values import FLOATING, ArrayTypeError, dtype_name
+
 TURN = 2**64  # an angle is an unsigned 64-bit fraction of a full turn
 
 
@@ -57,8 +59,10 @@ def rope(
     """
     if not isinstance(x, mx.array):
         raise TypeError(f"[rope] x must be an mlx array; got {type(x).__name__}")
-    if not mx.issubdtype(x.dtype, mx.floating) or x.ndim < 2:
-        raise ValueError(f"[rope] x must be floating with axes [..., T, D]; got {x.dtype} of shape {x.shape}")
+    if x.dtype not in FLOATING:
+        raise ArrayTypeError(f"[rope] x must be float32, float16 or bfloat16; got {dtype_name(x)}")
+    if x.ndim < 2:
+        raise ValueError(f"[rope] x must have axes [..., T, D]; got shape {x.shape}")
     dims = x.shape[-1] if dims is None else operator.index(dims)
     if not 2 <= dims <= x.shape[-1] or dims % 2:
         raise ValueError(f"[rope] dims must be even and in 2..D={x.shape[-1]}; got {dims}")
@@ -107,11 +111,13 @@ def _offsets(offset: Any, x: mx.array) -> mx.array:
     B = x.shape[0] if x.ndim > 2 else 1
     if isinstance(offset, mx.array):
         if not mx.issubdtype(offset.dtype, mx.integer):
-            raise TypeError(f"[rope] offset must hold integers; got {offset.dtype}")
+            raise ArrayTypeError(f"[rope] offset must hold integers; got {dtype_name(offset)}")
         if offset.shape not in ((), (1,), (B,)):
             raise ValueError(f"[rope] offset must be one integer or have shape [B]=({B},); got shape {offset.shape}")
         return offset.reshape(-1)
     known = [offset] if not isinstance(offset, Sequence | np.ndarray) else list(offset)
-    if len(known) not in (1, B) or any(isinstance(value, bool) for value in known):
+    if any(isinstance(value, bool) for value in known):
+        raise TypeError(f"[rope] offset must be an integer; got {offset!r}")
+    if len(known) not in (1, B):
         raise ValueError(f"[rope] offset must be one integer or have shape [B]=({B},); got {offset!r}")
     return mx.array([operator.index(value) for value in known], dtype=mx.int64)
