@@ -17,9 +17,10 @@ COMPOSED_SCORE_BYTES = 16 * 2**20
 
 # path="auto" takes the first line that holds:
 #
-#   a fused path takes the call (mlx: on Metal only, plain or causal calls)   that path
-#   the scores, in float32, fit in COMPOSED_SCORE_BYTES                       composed
-#   otherwise                                                                 blockwise
+#   on Metal, and mx.fast has a fused kernel for exactly this call (plain or causal)        mlx
+#   on Metal, or an executor of kernels is in force, and our kernels take and pass it       fused
+#   the scores, in float32, fit in COMPOSED_SCORE_BYTES                                     composed
+#   otherwise                                                                               blockwise
 
 
 class AttentionOptions(TypedDict, total=False):

@@ -47,9 +47,9 @@
   const int splits = sizes[7];
 
   const int index = int(thread_index_in_threadgroup);
-  const int simdgroup = int(simdgroup_index_in_threadgroup);
-  const int tile = simdgroup % TILES;
-  const int way = simdgroup / TILES;
+  const int simd_group = int(simdgroup_index_in_threadgroup);
+  const int tile = simd_group % TILES;
+  const int way = simd_group / TILES;
   const short lane = short(thread_index_in_simdgroup);
   const short row = fragment_row(lane);
   const short column = fragment_column(lane);
@@ -130,8 +130,8 @@
     from = simd_min(from);
     to = simd_max(to);
     if (lane == 0) {
-      ends[2 * simdgroup] = from;
-      ends[2 * simdgroup + 1] = to;
+      ends[2 * simd_group] = from;
+      ends[2 * simd_group + 1] = to;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     int narrowed = first;

@@ -38,7 +38,7 @@
   const int dv_true = sizes[4];
 
   const int index = int(thread_index_in_threadgroup);
-  const int simdgroup = int(simdgroup_index_in_threadgroup);
+  const int simd_group = int(simdgroup_index_in_threadgroup);
   const short lane = short(thread_index_in_simdgroup);
   const short row = fragment_row(lane);
   const short column = fragment_column(lane);
@@ -47,7 +47,7 @@
   const int kv_head = head / group;
   const int q0 = int(threadgroup_position_in_grid.x) * ROWS;
   const int rows = min(ROWS, T_q - q0);
-  const int q_own = q0 + simdgroup * 8 + row;
+  const int q_own = q0 + simd_group * 8 + row;
 
   auto q_tile = q + (batch * q_strides[0] + head * q_strides[1] + q0 * q_strides[2]);
   auto k_head = k + (batch * k_strides[0] + kv_head * k_strides[1]);
@@ -68,7 +68,7 @@
   query.there = q_own < q0 + rows;
   query.position = q_own;
   query.slope = 0.0f;
-  int lowest = q0 + simdgroup * 8;
+  int lowest = q0 + simd_group * 8;
   int first = 0;
   if constexpr (PLACED) {
     const int offset = clamp(q_offset[batch], -FARTHEST, FARTHEST);
@@ -84,7 +84,7 @@
   if constexpr (ALIBI) {
     query.slope = slopes[batch * heads + head];
   }
-  const int highest = lowest + min(8, rows - simdgroup * 8) - 1;
+  const int highest = lowest + min(8, rows - simd_group * 8) - 1;
 
   // The first and the last key whose segment lies between the least and the greatest of the tile's rows.
   Id segment = Id(0);
@@ -111,8 +111,8 @@
     from = simd_min(from);
     to = simd_max(to);
     if (lane == 0) {
-      ends[2 * simdgroup] = from;
-      ends[2 * simdgroup + 1] = to;
+      ends[2 * simd_group] = from;
+      ends[2 * simd_group + 1] = to;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     int narrowed = first;
@@ -164,7 +164,7 @@
     float shrink = 1.0f;
     uint32_t seen = 0;
     if (from < to) {
-      multiply_keys<T, D, LD_Q, LD_KV, COLUMNS>(S, queries + simdgroup * 8 * LD_Q, staged, from, to, row, column);
+      multiply_keys<T, D, LD_Q, LD_KV, COLUMNS>(S, queries + simd_group * 8 * LD_Q, staged, from, to, row, column);
       MLX_MTL_PRAGMA_UNROLL
       for (short j = 0; j < COLUMNS / 8; j++) {
         if (j >= from && j < to) {

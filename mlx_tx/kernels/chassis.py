@@ -112,10 +112,7 @@ def operands(spec: AttentionSpec, arrays: AttentionArrays, splits: int = 1) -> t
     ids = _id_dtype(arrays)
 
     def scores_like(x: mx.array | None) -> mx.array:
-        return mx.zeros((1, 1, 1, 1), dtype=mx.bool_) if x is None else mx.broadcast_to(x, whole)
-
-    def small(x: mx.array | None, dtype: mx.Dtype) -> mx.array:
-        return mx.zeros((1,), dtype=dtype) if x is None else mx.contiguous(x.astype(dtype))
+        return placeholder(mx.bool_, 4) if x is None else mx.broadcast_to(x, whole)
 
     return (
         *(x.astype(spec.dtype) for x in (arrays.q, arrays.k, arrays.v)),
@@ -127,6 +124,20 @@ def operands(spec: AttentionSpec, arrays: AttentionArrays, splits: int = 1) -> t
         sizes(spec, splits),
         mx.array([spec.scale, 1.0 if spec.softcap is None else spec.softcap], dtype=mx.float32),
     )
+
+
+def small(x: mx.array | None, dtype: mx.Dtype) -> mx.array:
+    """An array that kernels read by index, row by row in memory, or its placeholder."""
+    return placeholder(dtype, 1) if x is None else mx.contiguous(x.astype(dtype))
+
+
+@lru_cache(maxsize=16)
+def placeholder(dtype: mx.Dtype, ndim: int) -> mx.array:
+    """What stands for an array that a call does not have: one zero, made once, since making it would be a launch."""
+    value: Any = 0
+    for _ in range(ndim):
+        value = [value]
+    return mx.array(value, dtype=dtype)
 
 
 def by_batch(spec: AttentionSpec, x: mx.array | None) -> mx.array | None:

@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from mlx_tx import masks
 from mlx_tx.arguments import AttentionArrays, AttentionSpec
-from mlx_tx.kernels.chassis import Work, by_batch, kernel, operands, sizes, switches
+from mlx_tx.kernels.chassis import Work, by_batch, kernel, operands, sizes, small, switches
 from mlx_tx.kernels.tiles import FEW_QUERIES, LONG_CACHE, decode_tile, padded
 
 # Threadgroups that keep a large GPU busy (two for each of 64 cores), and the fewest keys worth one.
@@ -57,11 +57,9 @@ def decode_work(spec: AttentionSpec, arrays: AttentionArrays) -> Work:
 def merge_work(spec: AttentionSpec, arrays: AttentionArrays, partial: mx.array, stats: mx.array) -> Work:
     """The second pass: out and lse as of ``attention_forward``."""
     rows = (spec.B, spec.N_q, spec.T_q)
-    sinks = by_batch(spec, arrays.sinks)
-    sinks = mx.zeros((1,), dtype=mx.float32) if sinks is None else mx.contiguous(sinks)
     return Work(
         kernel("attention_merge"),
-        (partial, stats, sinks, sizes(spec, partial.shape[3])),
+        (partial, stats, small(by_batch(spec, arrays.sinks), mx.float32), sizes(spec, partial.shape[3])),
         ((*rows, spec.D_v), rows),
         (spec.dtype, mx.float32),
         (spec.T_q, spec.N_q, spec.B),

@@ -74,7 +74,21 @@ def _unfused(case: CountCase, options: Options) -> Counts | None:
     return unfused(case.attention(), options)[1]
 
 
+def _ours_forward(case: CountCase, options: Options) -> Counts | None:
+    from .mlx_tx_counts import forward_counts
+
+    return sum(forward_counts(case.attention(), options).values(), Counts())
+
+
+def _ours_decode(case: CountCase, options: Options) -> Counts | None:
+    from .mlx_tx_counts import decode_counts
+
+    return sum(decode_counts(case.attention(), options).values(), Counts())
+
+
 COUNTERS: dict[tuple[str, str], Counter] = {
+    ("mlx_tx", "forward"): _ours_forward,
+    ("mlx_tx", "decode"): _ours_decode,
     ("mlx", "forward"): _mlx_forward,
     ("mlx", "decode"): _mlx_decode,
     ("unfused", "forward"): _unfused,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import mlx_tx
+from mlx_tx.kernels import Kernel, Launch, use_executor
 from mlx_tx.paths.transforms import UnsupportedTransformError
 from mlx_tx_conformance import emulator
 from mlx_tx_conformance.emulator import KernelError
@@ -85,6 +86,34 @@ def test_checkpoint_runs_the_forward_again() -> None:
         mx.eval(plain, again)
         assert device.counts["attention_forward"].threadgroups > 2 * once
     assert mx.array_equal(plain, again).item()
+
+
+class LazyExecutor:
+    """Launches as Metal does, without computing at once: plain attention written as MLX operations."""
+
+    name = "lazy"
+
+    def launch(self, kernel: Kernel, launch: Launch) -> list[mx.array]:
+        q, k, v = launch.inputs[:3]
+        assert isinstance(q, mx.array)
+        s = q @ mx.repeat(k, q.shape[1] // k.shape[1], axis=1).swapaxes(-1, -2) * launch.inputs[-1][0]
+        out = mx.softmax(s, axis=-1) @ mx.repeat(v, q.shape[1] // v.shape[1], axis=1)
+        assert (out.shape, s.shape[:-1]) == launch.output_shapes
+        return [out, mx.logsumexp(s, axis=-1)]
+
+
+def test_vmap_folds_its_axis_into_the_batch() -> None:
+    q, k, v = normal(1, 3, 2, 4, 9, 16), normal(2, 2, 2, 21, 16), normal(3, 3, 2, 2, 21, 16)
+    with use_executor(LazyExecutor()):
+        mapped = mx.vmap(lambda q, v: attend(q, k, v, path="fused"), in_axes=(0, 0))(q, v)
+        compiled = mx.compile(lambda q: attend(q, k, v[0], path="fused"))(q[0])
+        gradient = mx.vmap(mx.grad(lambda q, v: attend(q, k, v, path="fused").sum()), in_axes=(0, 0))(q, v)
+    for n in range(3):
+        expected = attend(q[n], k, v[n], path="composed")
+        assert mx.allclose(mapped[n], expected, atol=1e-5).item()
+        expected = mx.grad(lambda x, n=n: attend(x, k, v[n], path="composed").sum())(q[n])
+        assert mx.allclose(gradient[n], expected, atol=1e-5).item()
+    assert mx.allclose(compiled, mapped[0], atol=1e-5).item()
 
 
 def test_mixed_dtypes_are_promoted() -> None:
