@@ -33,8 +33,8 @@ def scaled_rope_errors(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(value, error) of the rotation of x ``[B, ..., T, D]``, unrounded; the arguments are the oracle's.
 
-    As for the plain rotation, with RECIPE more roundings in every frequency, whose exponent's error the (stretched) base
-    amplifies, and one for the attention factor, which multiplies everything.
+    As for the plain rotation, with RECIPE more roundings in every frequency, whose exponent's error the (stretched)
+    base amplifies, and one for the attention factor, which multiplies everything.
     """
     value = scaled_rope(
         x,

@@ -1,4 +1,4 @@
-"""Bounds of what is read from a table: token rows, learned positions, T5's relative bias. They are exact but for a scale."""
+"""Bounds of what is read from a table: token rows, learned positions, T5's relative bias. Only a scale rounds."""
 
 from __future__ import annotations
 

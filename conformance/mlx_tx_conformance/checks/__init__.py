@@ -8,7 +8,7 @@ from typing import Any
 from ..call import Target, Unsupported
 from ..inputs import build_call, fingerprint
 from ..outcome import Outcome
-from . import dependence, derivatives, errors, gradients, models, parts, relations, scaling, values
+from . import caches, dependence, derivatives, errors, gradients, models, parts, relations, scaling, values
 from .chain import run_chain, same_along
 from .context import Context, Departure
 from .registry import CHECKS, run_check
@@ -17,6 +17,7 @@ __all__ = [
     "CHECKS",
     "Context",
     "Departure",
+    "caches",
     "dependence",
     "derivatives",
     "errors",

@@ -45,7 +45,7 @@ def parameters_are(context: Context, present: list[str] | None = None, absent: l
 
 @check
 def gradient_rows(context: Context, of: str, rows: str | None = None) -> Outcome:
-    """The gradient of a table is not zero exactly in the rows where ``rows`` holds (by default: of tokens that occur)."""
+    """The gradient of a table is not zero exactly in the rows where ``rows`` holds; by default of tokens that occur."""
     gradient = float64(context.run().outputs[of])
     reached = (gradient != 0).any(axis=-1)
     if rows is None:

@@ -21,12 +21,14 @@ def law(
     exponent_at_least: float | None = None,
     at_most: float | None = None,
     tolerance: float = 0.0,
+    flat_within: float | None = None,
 ) -> Outcome:
     """A figure measured over several sizes follows a power of the size.
 
     The exponent comes from successive differences, log((f3 - f2) / (f2 - f1)) / log(ratio of sizes), so that a constant
     part of the figure does not hide it; the largest over all triples is held to the limits. ``at_most`` bounds the
-    figure at the largest size. Sizes must grow by a constant ratio.
+    figure at the largest size, ``flat_within`` how far the largest is above the smallest (0.1: by a tenth). Sizes must
+    grow by a constant ratio where an exponent is asked for.
     """
     over = dict(context.case.over)
     figure = over.pop("figure")
@@ -36,6 +38,10 @@ def law(
     if at_most is not None and values[-1] > at_most:
         return failed(
             f"{figure} at {variable}={sizes[-1]} is {values[-1]:,.0f}, allowed {at_most:,.0f}", details=details
+        )
+    if flat_within is not None and max(values) > (1.0 + flat_within) * min(values):
+        return failed(
+            f"{figure} must not depend on {variable}; over {list(sizes)} it is {_listed(values)}", details=details
         )
     exponents = successive_exponents(list(sizes), values)
     details["exponents"] = exponents

@@ -25,7 +25,7 @@ TRANSFORMS = (
     "materialise_mask",
 )
 # What a target may be asked to measure.
-FIGURES = ("peak_bytes", "flops", "matmul_flops", "depth", "device_bytes")
+FIGURES = ("peak_bytes", "flops", "matmul_flops", "depth", "device_bytes", "step_bytes", "cache_bytes")
 # Index along which a perturbation picks one place: batch row, head, query, key.
 INDEX = kinds.choice("b", "h", "i", "j")
 
@@ -149,6 +149,7 @@ CHECKS: Mapping[str, CheckSignature] = MappingProxyType(
                 Argument("exponent_at_least", kinds.NUMBER, "Least exponent."),
                 Argument("at_most", kinds.NUMBER, "Greatest figure at the largest size."),
                 Argument("tolerance", kinds.NUMBER, "How far an exponent may lie beyond; 0 where absent."),
+                Argument("flat_within", kinds.NUMBER, "Largest figure over the smallest, less 1, at most."),
                 needs="over",
             ),
             _check(

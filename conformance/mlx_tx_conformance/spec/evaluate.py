@@ -14,6 +14,7 @@ from .expr import CONSTANTS, ExpressionError, parse
 from .kinds import Kind
 from .merge import OWN
 from .model import Case, Source
+from .operations import as_steps
 from .ops import DEFAULT_OP, OPS, Op
 from .recipes import MODIFIERS, RECIPES
 
@@ -195,6 +196,13 @@ class Evaluation:
                 self.fail(f"unknown layout {word!r}", "layout", name, hint=suggestion(word, LAYOUTS))
         return layouts
 
+    def steps(self) -> tuple[Mapping[str, Any], ...]:
+        """Changed forms of the call, one after another; operations where the op has a state."""
+        steps = self.body.get("steps") or ()
+        if self.op.stateful:
+            return as_steps(steps)
+        return tuple(self.changes(step, "steps", n) for n, step in enumerate(steps))
+
     def let(self) -> dict[str, dict[str, Any]]:
         """Intermediate values by name, each a call."""
         lines = {}
@@ -309,7 +317,7 @@ def build(
         inputs=e.inputs(body.get("inputs") or _NONE, "inputs"),
         layout=e.layout(),
         let=e.let(),
-        steps=tuple(e.changes(step, "steps", n) for n, step in enumerate(body.get("steps") or ())),
+        steps=e.steps(),
         over=e.over(),
         check=e.check,
         check_args=e.arguments(call),

@@ -176,7 +176,7 @@ def forms(case: Case) -> Iterator[Case]:
     yield case
     for line in case.let.values():
         yield replace(case, call=line, let={}, layout={})
-    others: list[Mapping[str, Any]] = [*case.steps]
+    others: list[Mapping[str, Any]] = [] if OPS[case.call["op"]].stateful else [*case.steps]
     if "with" in case.check_args:
         others.append(case.check_args["with"])
     if CHECKS[case.check].variable:

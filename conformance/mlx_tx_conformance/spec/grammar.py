@@ -208,7 +208,7 @@ class _ClauseReader:
         if signature.variable and not arguments.keys() - signature.arguments.keys():
             self.add(f"the check {name} needs a variable with its values in {where}", *place, "check")
         for section, check in (("steps", "order_does_not_matter"), ("over", "law")):
-            if section in body and name != check:
+            if section in body and signature.needs != section:
                 self.add(f"{section!r} belongs to the check {check} in {where}", *place, section)
 
 

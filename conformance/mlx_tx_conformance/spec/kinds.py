@@ -164,3 +164,4 @@ WEIGHTS = _fields(("zero", "scale", "set"), "a mapping of zero, scale and set")
 CACHE = _fields(
     ("kind", "max_size", "keep", "left_padding", "bits", "group_size"), "a mapping with kind and what that cache takes"
 )
+LISTING = Kind("a list", lambda value: isinstance(value, list), {"type": "array"})

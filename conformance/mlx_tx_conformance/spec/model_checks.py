@@ -97,4 +97,25 @@ MODEL_CHECKS: tuple[CheckSignature, ...] = (
         Argument("at_most", kinds.NUMBER, "Greatest size there, likewise."),
         ops=_GRADIENTS,
     ),
+    check(
+        "keeps_what_was_fed",
+        "After every step each query sees exactly the tokens that a plain list of them says.",
+        ops=("cache",),
+        needs="steps",
+    ),
+    check(
+        "steps_equal_oracle",
+        "What is left of a text after all steps has, at every stage, what the oracle computes from it at once.",
+        ops=("model_steps",),
+        needs="steps",
+    ),
+    check("alone_equals_batched", "Each row of a batch with padding gives what its tokens give alone.", ops=_MODEL),
+    check(
+        "same_in_chunks",
+        "Tokens fed in chunks give what they give at once.",
+        Argument(
+            "chunks", kinds.LISTING, "Sizes of chunks: one number, or a list of them, for each run.", required=True
+        ),
+        ops=_MODEL,
+    ),
 )

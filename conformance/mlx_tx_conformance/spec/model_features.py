@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .features import CaseLike, Feature
+from .operations import OPERATIONS
 from .part_features import MLP_KINDS
 
 CACHES = ("full", "rotating", "rotating with sinks", "quantised", "batched", "batched rotating")
@@ -61,6 +62,7 @@ TIED = config_flag("tie_embeddings")
 def cache_name(cache: Mapping[str, Any]) -> str:
     """Which of :data:`CACHES` the option ``cache`` describes."""
     kind = str(cache.get("kind"))
+    # A model has a cross-attention cache beside any other.
     return "rotating with sinks" if kind == "rotating" and cache.get("keep") else kind.replace("_", " ")
 
 
@@ -73,3 +75,13 @@ def _caches(read: Callable[[CaseLike], Any]) -> Callable[[CaseLike], Iterable[st
 
 
 CACHE = Feature("cache", ("none", *CACHES), _caches(lambda case: case.call.get("cache")))
+FED_CACHE = Feature("cache", CACHES, CACHE.found)
+KEY_CACHE = Feature("cache", (*CACHES, "cross"), CACHE.found)
+
+
+def _operations(case: CaseLike) -> Iterable[str]:
+    for step in case.steps:
+        yield from step["random"]["weights"] if "random" in step else step
+
+
+STATE_OPERATIONS = Feature("operations", tuple(OPERATIONS), _operations)

@@ -20,6 +20,7 @@ _SETTINGS = (
     Option("preset", kinds.CONFIG, "What the implementation is asked for in place of the configuration."),
     Option("weights", kinds.WEIGHTS, "Weights other than random ones: zero, scale, set."),
 )
+_OPERATIONS = Option("operations", kinds.LISTING, "What is done, in order; a check fills this in from steps.")
 _FEATURES = (
     f.DTYPE,
     m.MODEL_KIND,
@@ -77,4 +78,54 @@ _MODEL_GRADIENTS = Op(
     weighted=True,
 )
 
-MODEL_OPS = (_MODEL, _MODEL_GRADIENTS)
+_MODEL_STEPS = Op(
+    "model_steps",
+    "A model fed in steps through a cache, with tokens taken back, saved and restored in between.",
+    named(*(array for array in _TOKENS if array.name in ("tokens", "left_padding"))),
+    named(*_SETTINGS, Option("cache", kinds.CACHE, "The cache: kind and what it takes."), _OPERATIONS),
+    ("logits",),
+    ("logits",),
+    (),
+    (f.DTYPE, m.FED_CACHE, m.POSITION, m.STATE_OPERATIONS),
+    scope="model",
+    weighted=True,
+    stateful=True,
+)
+
+_CACHE = Op(
+    "cache",
+    "A key/value cache on mlx-lm's protocol: what a step gets back, and the mask that goes with it.",
+    named(Array("left_padding", ("B",), "Tokens before are padding.")),
+    named(
+        Option("cache", kinds.CACHE, "The cache: kind and what it takes."),
+        _OPERATIONS,
+        Option("B", kinds.COUNT, "Rows.", default="B"),
+        Option("N_kv", kinds.COUNT, "Key/value heads.", default="N_kv"),
+        Option("D", kinds.COUNT, "Head size of keys.", default="D"),
+        Option("D_v", kinds.COUNT, "Head size of values.", default="D_v"),
+    ),
+    ("kept",),
+    ("kept",),
+    (),
+    (f.DTYPE, m.KEY_CACHE, m.STATE_OPERATIONS, f.array("left_padding")),
+    scope="model",
+    stateful=True,
+)
+
+_RNN = Op(
+    "rnn",
+    "The recurrent baseline h_t = tanh(W_h h_(t-1) + W_x x_t) that attention is compared with.",
+    named(
+        Array("x", ("B", "T_q", "d_model"), "Inputs.", required=True),
+        Array("w_x", ("d_model", "d_model"), "To the state.", required=True),
+        Array("w_h", ("d_model", "d_model"), "From state to state.", required=True),
+    ),
+    named(),
+    ("out",),
+    ("out",),
+    (),
+    (f.BATCH,),
+    scope="model",
+)
+
+MODEL_OPS = (_MODEL, _MODEL_GRADIENTS, _MODEL_STEPS, _CACHE, _RNN)

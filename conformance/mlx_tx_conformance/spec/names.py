@@ -12,6 +12,7 @@ from .errors import Finding, suggestion
 from .expr import ExpressionError, parse
 from .kinds import ARRAYS, EXPRESSION, OUTPUTS, Kind, is_integer
 from .merge import as_check
+from .operations import faults as operation_faults
 from .ops import DEFAULT_OP, DIM_HELP, OPS, Array, Op
 from .reader import Document
 from .recipes import INDICES, MODIFIERS, RECIPES
@@ -73,8 +74,8 @@ class NameCheck:
         if body.get("let") is not None:
             self.let(self.mapping(body["let"], "let", "let"), ops, let)
         self.over(body.get("over"))
-        for n, step in enumerate(self.listing(body["steps"], "steps", "steps") if "steps" in body else ()):
-            self.changes(step, ops, let, "steps", n)
+        if "steps" in body:
+            self.steps(body["steps"], ops, let)
         if "check" in body:
             self.check(body, ops, let)
         if "expect" in body:
@@ -198,6 +199,14 @@ class NameCheck:
         self.known("figure", over["figure"], FIGURES, "over", "figure")
         if self.known("dim", variables[0], DIM_HELP, "over", variables[0]):
             self.listing(over[variables[0]], variables[0], "over", variables[0])
+
+    def steps(self, value: Any, ops: tuple[Op, ...], let: Mapping[str, Any]) -> None:
+        if any(op.stateful for op in ops):
+            for message, hint in operation_faults(value):
+                self.add(message, "steps", hint=hint)
+            return
+        for n, step in enumerate(self.listing(value, "steps", "steps")):
+            self.changes(step, ops, let, "steps", n)
 
     def changes(self, value: Any, ops: tuple[Op, ...], let: Mapping[str, Any], *path: str | int) -> None:
         if value is None:

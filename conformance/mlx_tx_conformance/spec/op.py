@@ -69,7 +69,7 @@ class Option:
 class Op:
     """An operation that a target may offer.
 
-    ``weighted``: besides its arrays a call holds every parameter of the model of its ``config``, by name.
+    ``stateful``: its ``steps`` are operations on a state. ``weighted``: besides its arrays a call holds every parameter of the model of its ``config``, by name.
     """
 
     name: str
@@ -83,6 +83,7 @@ class Op:
     scope: str = "attention"
     needs: tuple[str, ...] = field(default=())
     weighted: bool = False
+    stateful: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from . import kinds
 from .check_signatures import CHECKS, FIGURES, CheckSignature
 from .grammar import CASE_KEYS, CLAUSE_KEYS, DEFAULT_KEYS
 from .kinds import EXPRESSION_SCHEMA, Kind
+from .operations import NEEDED, OPERATIONS, RANDOM
 from .ops import DEFAULT_OP, DIM_HELP, OPS
 from .recipes import MODIFIERS, RECIPES
 
@@ -102,7 +103,12 @@ def _case_keys() -> Schema:
         "vary": {"$ref": "#/$defs/values"},
         "pairwise": {"$ref": "#/$defs/values"},
         "only_if": {**EXPRESSION_SCHEMA, "type": ["string", "boolean", "null"]},
-        "steps": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/changes"}},
+        "steps": {
+            "anyOf": [
+                {"type": "array", "minItems": 1, "items": {"anyOf": [{"$ref": "#/$defs/changes"}, _operation()]}},
+                _random(),
+            ]
+        },
         "tags": {"type": ["array", "null"], "items": {"type": "string", "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$"}},
         "path": {"type": ["string", "null"], "minLength": 1},
         "seed": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**32 - 1},
@@ -200,6 +206,26 @@ def _arguments(signature: CheckSignature) -> Schema:
     found = _object(properties, {name: argument.help for name, argument in signature.arguments.items()})
     found["type"] = ["object", "null"]
     return {**found, "additionalProperties": {"type": "array", "minItems": 1}} if signature.variable else found
+
+
+def _operation() -> Schema:
+    """One operation of an op that has a state."""
+    found = _object(
+        {name: dict(kind.schema) for name, (kind, _) in OPERATIONS.items()},
+        {name: text for name, (_, text) in OPERATIONS.items()},
+    )
+    return {**found, "minProperties": 1, "maxProperties": 1}
+
+
+def _random() -> Schema:
+    """Operations drawn at random."""
+    weights = _object(
+        {name: {"type": "number", "minimum": 0} for name in OPERATIONS},
+        {name: text for name, (_, text) in OPERATIONS.items()},
+    )
+    properties = {name: dict(kind.schema) for name, (kind, _) in RANDOM.items()} | {"weights": weights}
+    inner = _object(properties, {name: text for name, (_, text) in RANDOM.items()}, required=NEEDED)
+    return _object({"random": inner}, {"random": "Sequences of operations drawn at random."}, required=("random",))
 
 
 def _expect() -> Schema:

@@ -20,7 +20,7 @@ from .layouts import Placed, place
 FIGURES = frozenset({"peak_bytes", "flops", "matmul_flops", "depth", "seconds"})
 MEASURED_RUNS = 3
 # Ops whose results have names of their own: those of a model's stages or parameters.
-WHOLE_OPS = frozenset({"model", "model_gradients"})
+WHOLE_OPS = frozenset({"model", "model_gradients", "model_steps", "cache"})
 TIMED_RUNS = 5
 # An 8x8 product with accumulation: 512 multiplications and as many additions.
 FLOPS_OF_PRODUCT = 1024

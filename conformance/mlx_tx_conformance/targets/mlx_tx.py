@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from ..call import Call
-from . import mlx_tx_layer, mlx_tx_model, mlx_tx_parts
+from . import mlx_tx_cache, mlx_tx_layer, mlx_tx_model, mlx_tx_parts
 from .arrays import to_mlx
 from .base import ATTENTION_OPS, Capabilities, Reproduction, TargetError, keyword_text
 from .derive import Arrays
 from .mlx_target import FIGURES, MLXTarget, native, on_device
+from .recurrent import rnn
 
 PATHS = ("composed", "blockwise", "mlx", "fused", "auto")
 # What plain `mlx_tx` means: the paths that run on every device.
@@ -22,6 +23,17 @@ NOT_ARGUMENTS = frozenset({"q", "k", "v", "return_lse", "stream"})
 OTHER_OPS = ("alibi_slopes", "softmax")
 # Ops whose traces have no values to compute on.
 TRACED_OPS = frozenset({"attention_vmap"})
+# Ops of whole models, each given the arrays, the options and the path of attention.
+WHOLE_OPS: Mapping[str, Callable[[Arrays, Mapping[str, Any], str], Arrays]] = {
+    "model": mlx_tx_model.model,
+    "model_gradients": mlx_tx_model.gradients,
+    "model_steps": mlx_tx_cache.model_steps,
+}
+# What is measured while a model is fed.
+FED_FIGURES: Mapping[str, Callable[[Arrays, Mapping[str, Any], str], int]] = {
+    "step_bytes": mlx_tx_cache.step_bytes,
+    "cache_bytes": mlx_tx_cache.cache_bytes,
+}
 # Paths that take some calls only.
 PARTIAL_PATHS = ("mlx", "fused")
 
@@ -51,10 +63,10 @@ class MlxTx(MLXTarget):
         for op in OTHER_OPS:
             if callable(getattr(mlx_tx, op, None)):
                 arguments[op] = None
-        arguments |= dict.fromkeys(mlx_tx_parts.PARTS)
+        arguments |= dict.fromkeys((*mlx_tx_parts.PARTS, "cache", "rnn"))
         # The layer passes its path on; one that takes some calls only would refuse in the middle of it.
         if hasattr(mlx_tx, "MultiHeadAttention") and path not in PARTIAL_PATHS:
-            arguments |= {"attention_layer": None, "model": None, "model_gradients": None}
+            arguments |= dict.fromkeys(("attention_layer", *WHOLE_OPS))
         super().__init__(f"mlx_tx:{path}", Capabilities(arguments, lse=True, figures=FIGURES), device=device)
 
     @contextmanager
@@ -101,14 +113,22 @@ class MlxTx(MLXTarget):
     def other(self, op: str, arrays: Arrays, options: Mapping[str, Any]) -> Arrays:
         if op == "attention_layer":
             return {"out": mlx_tx_layer.attention_layer(arrays, options, self.path)}
-        if op == "model":
-            return mlx_tx_model.model(arrays, options, self.path)
-        if op == "model_gradients":
-            return mlx_tx_model.gradients(arrays, options, self.path)
+        if op in WHOLE_OPS:
+            return WHOLE_OPS[op](arrays, options, self.path)
+        if op == "cache":
+            return mlx_tx_cache.cache(arrays, options)
+        if op == "rnn":
+            return {"out": rnn(arrays["x"], arrays["w_x"], arrays["w_h"])}
         if op in mlx_tx_parts.PARTS:
             return {"out": mlx_tx_parts.PARTS[op](arrays, options)}
         result = getattr(self._package, op)(**arrays, **options)
         return dict(result) if isinstance(result, Mapping) else {"out": result}
+
+    def figure(self, call: Call, figure: str) -> float:
+        if figure not in FED_FIGURES:
+            return super().figure(call, figure)
+        with on_device(self.device):
+            return float(FED_FIGURES[figure](_inputs(call), call.options, self.path))
 
     def reproduce(self, call: Call) -> Reproduction | None:
         if call.op != "attention":
