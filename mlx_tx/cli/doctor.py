@@ -12,7 +12,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-HELP = "versions, devices, BLAS, compiler; what is missing and what to install"
+from . import device_doctor
+from .common import UsageError, count
+
+HELP = "versions, devices, BLAS, compiler; what is missing and what to install; whether the kernels hold on a device"
 
 # Package, whether the suite needs it, and what it is for.
 PACKAGES = (
@@ -27,6 +30,7 @@ PACKAGES = (
     ("torch", False, "evidence for the oracle: mlx-tx[oracle]"),
     ("onnx", False, "evidence for the oracle: mlx-tx[oracle]"),
     ("mpmath", False, "evidence for the oracle: mlx-tx[oracle]"),
+    ("mlx-lm", False, "evidence for the plugin"),
 )
 GEMM_SIZE = 512
 
@@ -44,10 +48,20 @@ class Finding:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.add_argument("--format", choices=("pretty", "json"), default="pretty")
+    parser.add_argument(
+        "--device",
+        choices=device_doctor.DEVICES,
+        help="compile every kernel family there and hold it to the composed path (exit status 1 where one does not)",
+    )
+    parser.add_argument("--trials", type=count, metavar="N", help="with --device: N calls of each family, not all")
 
 
 def run(args: argparse.Namespace) -> int:
     """Look, print, and exit 3 where something that the suite needs is missing."""
+    if args.device is not None:
+        return device_doctor.run(args)
+    if args.trials is not None:
+        raise UsageError("--trials belongs to --device")
     found = [finding for look in LOOKS for finding in look()]
     if args.format == "json":
         print(json.dumps([asdict(finding) for finding in found], indent=2))
@@ -102,6 +116,7 @@ def devices() -> list[Finding]:
     else:
         found.append(Finding("gpu", "none that MLX can use", False, "the suite runs on the CPU"))
     loaded = "openblas" in blas.lower() or sys.platform == "darwin"
+    found.append(emulated_device())
     found.append(
         Finding("blas", blas, loaded, "" if loaded else "apt install libopenblas0 makes MLX's products faster")
     )
@@ -118,7 +133,31 @@ def compiler() -> list[Finding]:
     return [Finding("c++", f"{path}: {first[0] if first else 'says no version'}")]
 
 
-LOOKS: tuple[Callable[[], list[Finding]], ...] = (packages, spec_files, devices, compiler)
+def emulated_device() -> Finding:
+    """Whether Metal kernels can be run on the CPU here, and what is missing where not."""
+    from mlx_tx_conformance import emulator
+
+    missing = emulator.unavailable()
+    if missing is not None:
+        return Finding("emulated", "not here", False, missing)
+    return Finding("emulated", "a Metal device on the CPU, for the kernels' sources")
+
+
+def cache() -> list[Finding]:
+    """Where compiled kernels and MLX's Metal headers are kept."""
+    from mlx_tx_conformance.emulator import mlx_headers, toolchain
+
+    folder = toolchain.cache_directory()
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
+    headers = mlx_headers.installed_root() or next(folder.glob("mlx-metal/*/include"), None)
+    from_wheel = "pip fetches the macOS wheel mlx-metal when a kernel is first compiled"
+    return [
+        Finding("compile cache", f"{folder}, {size / 2**20:.0f} MiB (MLX_TX_CACHE names another)"),
+        Finding("metal headers", str(headers) if headers else f"not here yet: {from_wheel}"),
+    ]
+
+
+LOOKS: tuple[Callable[[], list[Finding]], ...] = (packages, spec_files, devices, compiler, cache)
 
 
 def _gemm_gflops() -> float:

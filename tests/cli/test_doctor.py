@@ -12,8 +12,19 @@ from mlx_tx.cli import doctor, main
 def test_doctor_is_0_where_what_is_needed_is_there(capsys):
     assert main(["doctor", "--format", "json"]) == 0
     found = {entry["what"]: entry for entry in json.loads(capsys.readouterr().out)}
-    for name in ("python", "mlx", "numpy", "spec", "cpu", "gpu", "blas", "float32 product", "c++"):
+    names = ("python", "mlx", "numpy", "spec", "cpu", "gpu", "blas", "float32 product", "c++")
+    for name in (*names, "emulated", "compile cache", "metal headers"):
         assert found[name]["found"], name
+
+
+def test_doctor_names_what_the_emulated_device_lacks_and_where_the_cache_is(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("MLX_TX_CACHE", str(tmp_path / "kept here"))
+    monkeypatch.setattr("mlx_tx_conformance.emulator.unavailable", lambda: "it needs a compiler: apt install g++")
+    assert main(["doctor", "--format", "json"]) == 0
+    found = {entry["what"]: entry for entry in json.loads(capsys.readouterr().out)}
+    assert not found["emulated"]["fine"]
+    assert "apt install g++" in found["emulated"]["note"]
+    assert found["compile cache"]["found"].startswith(str(tmp_path / "kept here"))
 
 
 def test_doctor_is_3_and_says_what_to_install_where_it_is_not(capsys, monkeypatch):
