@@ -201,6 +201,22 @@ def test_merging_and_extracting_rows():
         BatchKVCache.merge([wide])
 
 
+def test_a_row_without_a_token_in_a_step_loses_none_of_its_own():
+    cache = BatchRotatingKVCache(3, [0, 0])
+    first = pair(3)
+    cache.update_and_fetch(*first)
+    cache.prepare(right_padding=[2, 0])
+    cache.update_and_fetch(*pair(2, seed=1))
+    cache.finalize()
+    alone = cache.extract(0)
+    assert (alone.offset, alone.can_trim(1)) == (3, True)
+    for held, fed in zip(alone.state, first, strict=True):
+        assert mx.array_equal(held, fed[:1]).item()
+    assert cache.extract(1).offset == 5
+    with pytest.raises(ValueError, match=r"one max_size and keep=0; got \[\(3, 0\), \(4, 0\)\]"):
+        BatchRotatingKVCache.merge([alone, RotatingKVCache(4)])
+
+
 def test_a_quantised_cache_takes_a_fraction_and_comes_from_a_full_one():
     full = KVCache()
     k, v = pair(9, D=64, D_v=32)

@@ -2,6 +2,7 @@
 
 import json
 import struct
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
@@ -59,6 +60,22 @@ def test_a_failure_leaves_the_old_file_and_no_other(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["c.safetensors"]
 
 
+def test_a_write_that_fails_half_way_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+    path = tmp_path / "c.safetensors"
+    save_cache(path, [KVCache()])
+    before = path.read_bytes()
+
+    def full_disk(name, arrays, metadata):
+        Path(name).write_bytes(b"half")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(mx, "save_safetensors", full_disk)
+    with pytest.raises(OSError, match="no space left"):
+        save_cache(path, [KVCache()])
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["c.safetensors"]
+
+
 def parts(path):
     raw = path.read_bytes()
     n = struct.unpack("<Q", raw[:8])[0]
@@ -102,6 +119,7 @@ HOSTILE = {
     "version": lambda h: with_description(h, lambda e: e.update(version=2)),
     "unknown-kind": lambda h: with_description(h, lambda e: inner(e).update(kind="os.system")),
     "too-many-arrays": lambda h: with_description(h, lambda e: inner(e).update(arrays=10**9)),
+    "one-more-array": lambda h: with_description(h, lambda e: inner(e).update(arrays=3)),
     "negative-arrays": lambda h: with_description(h, lambda e: inner(e).update(arrays=-2)),
     "fewer-arrays": lambda h: with_description(h, lambda e: inner(e).update(arrays=0)),
     "nested-lists": lambda h: with_description(h, lambda e: e["caches"][0].update(caches=[e["caches"][0].copy()])),
