@@ -215,8 +215,9 @@ def attends(context: Context, layer: int, head: int, query: int, key: int, at_le
     most = int(np.argmax(weights[0, head, query]))
     if not seen >= at_least or most != key:
         return failed(
-            f"head {head} of layer {layer}: position {query} puts {seen:.3g} on {key} and most ({weights[0, head, query, most]:.3g}) "
-            f"on {most}; expected at least {at_least:g} on {key} (the oracle: {expected[key]:.3g})"
+            f"head {head} of layer {layer}: position {query} puts {seen:.3g} on {key} and most, "
+            f"{weights[0, head, query, most]:.3g}, on {most}; expected at least {at_least:g} on {key} "
+            f"(the oracle: {expected[key]:.3g})"
         )
     if np.abs(weights.sum(-1) - 1.0).max() > 1e-2:
         return failed("the weights read out do not sum to one")

@@ -47,7 +47,7 @@ def model_weights(
 
 def _random(name: str, shape: tuple[int, ...], model: settings.Model, rng: np.random.Generator) -> np.ndarray:
     noise = rng.standard_normal(shape)
-    if name.endswith("sinks") or name.endswith("relative_bias.weight"):
+    if name.endswith(("sinks", "relative_bias.weight")):
         return noise
     if name.endswith(".bias"):
         return 0.2 * noise

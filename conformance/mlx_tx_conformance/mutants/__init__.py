@@ -14,9 +14,10 @@ __all__ = ["Mutant", "StaleMutant", "Verdict", "all_mutants", "find", "run_mutan
 
 def all_mutants() -> tuple[Mutant, ...]:
     """Every mutant, in order."""
-    from . import attention_faults, blockwise_faults, kernel_faults
+    from . import attention_faults, blockwise_faults, cache_faults, kernel_faults, model_faults
 
-    return attention_faults.MUTANTS + blockwise_faults.MUTANTS + kernel_faults.MUTANTS
+    of_attention = attention_faults.MUTANTS + blockwise_faults.MUTANTS + kernel_faults.MUTANTS
+    return of_attention + model_faults.MUTANTS + cache_faults.MUTANTS
 
 
 def find(name: str) -> Mutant:

@@ -118,4 +118,21 @@ MODEL_CHECKS: tuple[CheckSignature, ...] = (
         ),
         ops=_MODEL,
     ),
+    check(
+        "gradient_reach",
+        "The gradient from the last output to the first input does not shrink with the length; a plain RNN's vanishes.",
+        Argument("sizes", kinds.INTEGERS, "Lengths.", required=True),
+        Argument(
+            "flat_within", kinds.NUMBER, "Largest over smallest norm for attention, less 1, at most.", required=True
+        ),
+        Argument("vanishes_below", kinds.NUMBER, "What is left in the RNN at the longest, at most.", required=True),
+        ops=("attention_gradients",),
+    ),
+    check(
+        "figure_ratio",
+        "A figure of the call over that of a changed form of it.",
+        Argument("figure", kinds.choice("cache_bytes", "step_bytes", "depth", "flops"), "Which figure.", required=True),
+        Argument("with", kinds.CHANGES, "What changes: call, inputs and layout, as in a case."),
+        Argument("ratio", kinds.NUMBER, "What the ratio must be.", required=True),
+    ),
 )

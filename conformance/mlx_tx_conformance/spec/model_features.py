@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .features import CaseLike, Feature
@@ -62,21 +62,17 @@ TIED = config_flag("tie_embeddings")
 def cache_name(cache: Mapping[str, Any]) -> str:
     """Which of :data:`CACHES` the option ``cache`` describes."""
     kind = str(cache.get("kind"))
-    # A model has a cross-attention cache beside any other.
     return "rotating with sinks" if kind == "rotating" and cache.get("keep") else kind.replace("_", " ")
 
 
-def _caches(read: Callable[[CaseLike], Any]) -> Callable[[CaseLike], Iterable[str]]:
-    def found(case: CaseLike) -> Iterable[str]:
-        cache = read(case)
-        return ("none" if cache is None else cache_name(cache),)
-
-    return found
+def _given_caches(case: CaseLike) -> Iterable[str]:
+    cache = case.call.get("cache")
+    return () if cache is None else (cache_name(cache),)
 
 
-CACHE = Feature("cache", ("none", *CACHES), _caches(lambda case: case.call.get("cache")))
-FED_CACHE = Feature("cache", CACHES, CACHE.found)
-KEY_CACHE = Feature("cache", (*CACHES, "cross"), CACHE.found)
+CACHE = Feature("cache", ("none", *CACHES), lambda case: tuple(_given_caches(case)) or ("none",))
+FED_CACHE = Feature("cache", CACHES, _given_caches)
+KEY_CACHE = Feature("cache", (*CACHES, "cross"), _given_caches)
 
 
 def _operations(case: CaseLike) -> Iterable[str]:
@@ -85,3 +81,5 @@ def _operations(case: CaseLike) -> Iterable[str]:
 
 
 STATE_OPERATIONS = Feature("operations", tuple(OPERATIONS), _operations)
+# Rows that are put together anew have other padding, and a model nothing else: a cache by itself is asked.
+MODEL_OPERATIONS = Feature("operations", tuple(name for name in OPERATIONS if name != "regroup"), _operations)

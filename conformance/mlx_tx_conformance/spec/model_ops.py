@@ -86,7 +86,7 @@ _MODEL_STEPS = Op(
     ("logits",),
     ("logits",),
     (),
-    (f.DTYPE, m.FED_CACHE, m.POSITION, m.STATE_OPERATIONS),
+    (f.DTYPE, m.FED_CACHE, m.POSITION, m.MODEL_OPERATIONS),
     scope="model",
     weighted=True,
     stateful=True,

@@ -69,7 +69,8 @@ class Option:
 class Op:
     """An operation that a target may offer.
 
-    ``stateful``: its ``steps`` are operations on a state. ``weighted``: besides its arrays a call holds every parameter of the model of its ``config``, by name.
+    ``weighted``: besides its arrays a call holds every parameter of the model of its ``config``, by name.
+    ``stateful``: its ``steps`` are operations on a state.
     """
 
     name: str

@@ -79,7 +79,7 @@ def _factors(case: CaseLike) -> Iterable[str]:
 
 FACTORS = Feature("longrope factors", ("short", "long"), _factors)
 
-KIND = Feature("kind", MLP_KINDS, lambda case: (case.call.get("kind"),))
+KIND = Feature("kind", MLP_KINDS, lambda case: (case.call["kind"],) if "kind" in case.call else ())
 BIASES = Feature(
     "biases",
     ("none", "given"),

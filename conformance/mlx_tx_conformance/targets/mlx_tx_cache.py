@@ -69,9 +69,9 @@ def operated(caches: list[Any], name: str, argument: Any) -> tuple[list[Any], in
     import mlx_tx
 
     if name == "trim":
-        return caches, [one.trim(argument) for one in caches][0]
+        return caches, [one.trim(argument) for one in caches].pop()
     if name == "rewind":
-        return caches, [one.rewind(argument) for one in caches][0]
+        return caches, [one.rewind(argument) for one in caches].pop()
     if name == "reorder":
         for one in caches:
             one.filter(argument)

@@ -6,8 +6,13 @@ from mlx_tx_conformance.call import Call
 from mlx_tx_conformance.spec.ops import OPS
 
 
+# Held stage by stage, by a difference, or to a plain list: no bound of the whole; or a baseline that is only measured.
+HELD_OTHERWISE = {"model", "model_gradients", "model_steps", "cache", "rnn"}
+
+
 def test_every_op_of_the_spec_has_a_bound():
-    assert set(OPS) <= set(bounded_ops())
+    assert set(OPS) - HELD_OTHERWISE <= set(bounded_ops())
+    assert not HELD_OTHERWISE & set(bounded_ops())
 
 
 def test_an_op_without_a_bound_is_named():

@@ -9,7 +9,7 @@ from mlx_tx_conformance.spec.ops import OPS
 
 PACKAGE = Path(mlx_tx_conformance.__file__).parent / "checks"
 # The word `with` cannot be an argument's name in Python: it comes in through the keyword rest.
-REST = {"agrees": {"with"}, "same_for": set()}
+REST = {"agrees": {"with"}, "figure_ratio": {"with"}, "same_for": set()}
 
 
 def _functions():

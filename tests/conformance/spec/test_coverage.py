@@ -4,6 +4,7 @@ import pytest
 
 from mlx_tx_conformance.spec import load_spec
 from mlx_tx_conformance.spec.coverage import coverage
+from mlx_tx_conformance.spec.ops import OPS
 
 from .conftest import CAUSAL, SOURCES, WINDOW, clause_text
 
@@ -23,7 +24,8 @@ def test_statements_and_reports_know_who_cites_them(spec):
 def test_a_scope_leaves_out_what_belongs_elsewhere(spec):
     assert [item.id for item in coverage(spec, "attention").statements] == ["notes S-1"]
     assert [item.id for item in coverage(spec, "model").statements] == ["notes S-2"]
-    assert coverage(spec, "model").features == ()
+    assert {f.op for f in coverage(spec, "model").features} == {n for n, op in OPS.items() if op.scope == "model"}
+    assert coverage(spec, "kernel").features == ()
     with pytest.raises(
         ValueError, match="scope must be one of attention, model, kernel; got 'atention'; did you mean 'attention'"
     ):

@@ -13,7 +13,8 @@ def refusal(cases, defaults=""):
 
 def test_dims_have_defaults_that_follow_from_one_another():
     case = only("- {id: a, check: finite}")
-    assert case.dims == {"B": 1, "N_q": 2, "N_kv": 2, "T_q": 8, "T_kv": 8, "D": 32, "D_v": 32, "d_model": 64}
+    of_attention = {"B": 1, "N_q": 2, "N_kv": 2, "T_q": 8, "T_kv": 8, "D": 32, "D_v": 32}
+    assert case.dims == {**of_attention, "d_model": 64, "d_ff": 128, "vocab": 16, "experts": 4}
     case = only("- {id: a, shapes: {N_q: 6, T_q: 5, D: 16}, check: finite}")
     assert (case.dims["N_kv"], case.dims["T_kv"], case.dims["D_v"], case.dims["d_model"]) == (6, 5, 16, 96)
 

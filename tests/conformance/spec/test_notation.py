@@ -55,7 +55,7 @@ def test_the_example_of_a_clause_loads():
 
 
 def test_the_examples_of_cases_load():
-    assert len(BLOCKS) == 4
+    assert len(BLOCKS) == 5
     for block in BLOCKS[1:]:
         assert faults("- id: a\n" + indented(block)) == []
 

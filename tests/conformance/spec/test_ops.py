@@ -8,7 +8,11 @@ from .conftest import only
 
 
 def test_the_ops_are_those_that_targets_know():
-    assert list(OPS) == ["attention", "attention_gradients", "rope", "alibi_slopes", "attention_layer", "softmax"]
+    of_attention = ["attention", "attention_gradients", "rope", "alibi_slopes", "attention_layer", "softmax"]
+    tables = ["embedding", "sinusoidal", "learned_positions", "relative_bias"]
+    networks = ["rms_norm", "layer_norm", "mlp", "moe"]
+    models = ["model", "model_gradients", "model_steps", "cache", "rnn"]
+    assert list(OPS) == of_attention + tables + networks + models
     assert DEFAULT_OP in OPS
 
 
