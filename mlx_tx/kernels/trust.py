@@ -28,7 +28,8 @@ Reference = Callable[[AttentionSpec, AttentionArrays], tuple[mx.array, mx.array]
 
 # Largest difference from the composed path on inputs of order one: ten roundings of the result, or a broken kernel.
 TOLERANCE = {mx.float32: 1e-4, mx.float16: 1e-2, mx.bfloat16: 8e-2}
-PROBE_QUERIES, PROBE_KEYS = 37, 75
+PROBE_QUERIES = 37
+PROBE_KEYS, PROBE_CACHE = 75, 300  # several blocks; several parts of a split, with a ragged end
 MOST_PROBE_HEADS = 8
 
 
@@ -90,15 +91,18 @@ def probe(spec: AttentionSpec, arrays: AttentionArrays) -> tuple[AttentionSpec, 
     """A small call of the same instantiation: as many features, head sizes and dtypes as in the real one."""
     few = is_decode(spec)
     T_q = min(spec.T_q, FEW_QUERIES) if few else PROBE_QUERIES
-    B, N_q = min(spec.B, MOST_PROBE_HEADS), min(spec.N_q, MOST_PROBE_HEADS)
-    offset = PROBE_KEYS - T_q
+    # The group decides about the tile of few queries; the number of heads, which arrays are small.
+    N_kv = -(-min(spec.N_q, MOST_PROBE_HEADS) // spec.group)
+    B, N_q = min(spec.B, MOST_PROBE_HEADS), spec.group * N_kv
+    T_kv = PROBE_CACHE if few else PROBE_KEYS
+    offset = T_kv - T_q
     tiny = replace(
         spec,
         B=B,
         N_q=N_q,
-        N_kv=1,
+        N_kv=N_kv,
         T_q=T_q,
-        T_kv=PROBE_KEYS,
+        T_kv=T_kv,
         shared_segments=False,
         left=None if spec.left is None else 40,
         right=None if spec.right is None else min(spec.right, 3),
@@ -113,7 +117,7 @@ def probe(spec: AttentionSpec, arrays: AttentionArrays) -> tuple[AttentionSpec, 
     def like_scores(x: mx.array | None) -> mx.array | None:
         if x is None:
             return None
-        drawn = normal(1, N_q, T_q, PROBE_KEYS, dtype=mx.float32)
+        drawn = normal(1, N_q, T_q, T_kv, dtype=mx.float32)
         return drawn > -1.0 if x.dtype == mx.bool_ else mx.where(drawn < -1.0, -mx.inf, drawn).astype(x.dtype)
 
     def segments(x: mx.array | None, T: int) -> mx.array | None:
@@ -121,15 +125,15 @@ def probe(spec: AttentionSpec, arrays: AttentionArrays) -> tuple[AttentionSpec, 
 
     return tiny, AttentionArrays(
         q=normal(B, N_q, T_q, spec.D, dtype=arrays.q.dtype),
-        k=normal(B, 1, PROBE_KEYS, spec.D, dtype=arrays.k.dtype),
-        v=normal(B, 1, PROBE_KEYS, spec.D_v, dtype=arrays.v.dtype),
+        k=normal(B, N_kv, T_kv, spec.D, dtype=arrays.k.dtype),
+        v=normal(B, N_kv, T_kv, spec.D_v, dtype=arrays.v.dtype),
         mask=like_scores(arrays.mask),
         bias=like_scores(arrays.bias),
         sinks=None if arrays.sinks is None else normal(1, N_q, dtype=mx.float32),
         slopes=None if arrays.slopes is None else mx.abs(normal(1, N_q, dtype=mx.float32)) * 0.1,
-        kv_lengths=None if arrays.kv_lengths is None else mx.array([PROBE_KEYS - 5 * b for b in range(B)]),
+        kv_lengths=None if arrays.kv_lengths is None else mx.array([T_kv - 5 * b for b in range(B)]),
         q_segments=segments(arrays.q_segments, T_q),
-        kv_segments=segments(arrays.kv_segments, PROBE_KEYS),
+        kv_segments=segments(arrays.kv_segments, T_kv),
         q_offset=None if arrays.q_offset is None else mx.array([offset], dtype=mx.int32),
     )
 

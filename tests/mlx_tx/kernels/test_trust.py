@@ -138,3 +138,12 @@ def test_a_trial_has_the_features_head_sizes_and_marks_of_the_call() -> None:
     out, lse = composed.run(*tiny)
     assert not mx.any(mx.isnan(out)).item()
     assert mx.any(mx.isfinite(lse)).item()
+
+
+def test_a_trial_of_few_queries_has_several_parts() -> None:
+    for N_q, N_kv, T_q in ((4, 2, 2), (4, 2, 8), (12, 1, 1), (16, 16, 3)):
+        spec, arrays = plain(*qkv(B=1, N_q=N_q, N_kv=N_kv, T_q=T_q, T_kv=4000))
+        works, tried = trust.works_of(spec, arrays), trust.works_of(*trust.probe(spec, arrays))
+        assert [w.instantiation for w in tried] == [w.instantiation for w in works]
+        assert works[0].kernel.name == "attention_decode"
+        assert tried[0].groups[0] > 1
