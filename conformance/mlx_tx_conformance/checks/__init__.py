@@ -8,7 +8,7 @@ from typing import Any
 from ..call import Target, Unsupported
 from ..inputs import build_call, fingerprint
 from ..outcome import Outcome
-from . import caches, dependence, derivatives, errors, gradients, models, parts, relations, scaling, values
+from . import caches, counts, dependence, derivatives, errors, gradients, models, parts, relations, scaling, values
 from .chain import run_chain, same_along
 from .context import Context, Departure
 from .registry import CHECKS, run_check
@@ -18,6 +18,7 @@ __all__ = [
     "Context",
     "Departure",
     "caches",
+    "counts",
     "dependence",
     "derivatives",
     "errors",

@@ -58,6 +58,23 @@ class Context:
         if reason is not None:
             raise Unsupported(reason)
 
+    def kernel_counts(self, call: Call | None = None) -> Any:
+        """What the kernels of a call do (figures, tile sizes, path).
+
+        Raises :class:`Unsupported` where the target counts none, and :class:`Departure` for another path than the
+        case asks for.
+        """
+        call = self.call if call is None else call
+        self.require(call)
+        count = getattr(self.target, "kernel_counts", None)
+        if count is None:
+            raise Unsupported("no counts of kernels")
+        found = count(call)
+        self.path = found.path or self.path
+        if self.case.path and self.case.path != found.path:
+            raise Departure(f"path {self.case.path!r} was asked for and {found.path or 'an unnamed path'!r} ran")
+        return found
+
     def bounds(self, call: Call | None = None, input_error: Mapping[str, np.ndarray] | None = None) -> dict[str, Bound]:
         """The oracle's values and error bounds for a call, in the precision class that the target declares."""
         call = self.call if call is None else call

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from . import kinds
+from .count_checks import COUNT_CHECKS, KERNEL_FIGURES
 from .model_checks import MODEL_CHECKS
 from .signature import Argument, CheckSignature
 from .signature import check as _check
@@ -25,7 +26,7 @@ TRANSFORMS = (
     "materialise_mask",
 )
 # What a target may be asked to measure.
-FIGURES = ("peak_bytes", "flops", "matmul_flops", "depth", "device_bytes", "step_bytes", "cache_bytes")
+FIGURES = ("peak_bytes", "flops", "matmul_flops", "depth", "step_bytes", "cache_bytes", *KERNEL_FIGURES)
 # Index along which a perturbation picks one place: batch row, head, query, key.
 INDEX = kinds.choice("b", "h", "i", "j")
 
@@ -177,6 +178,7 @@ CHECKS: Mapping[str, CheckSignature] = MappingProxyType(
                 Argument("kind", kinds.choice("second", "forward", "vmap"), "Which derivative.", required=True),
                 ops=_ATTENTION,
             ),
+            *COUNT_CHECKS,
             *MODEL_CHECKS,
         )
     }

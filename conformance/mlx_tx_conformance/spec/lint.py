@@ -182,7 +182,7 @@ def _cases(template: Template, cases: tuple[Case, ...], oracle: Values) -> Itera
 
 def _expressions(template: Template, case: Case) -> Iterator[Finding]:
     """Expressions that are evaluated in a run only, held to the names that they will find there."""
-    known = {*case.names, *INDICES, "p"}
+    known = {*case.names, *INDICES, "p", *CHECKS[case.check].names}
     signature = CHECKS[case.check]
     for name, argument in signature.arguments.items():
         value = case.check_args.get(name)

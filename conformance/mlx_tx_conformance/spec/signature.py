@@ -25,7 +25,8 @@ class CheckSignature:
     """A check: its arguments by name, and which form of case it belongs to.
 
     ``variable``: besides its arguments it takes one variable of the case with a list of values. ``needs``: the key
-    that a case with this check must have. ``ops``: the ops whose calls it can judge (empty: any).
+    that a case with this check must have. ``ops``: the ops whose calls it can judge (empty: any). ``names``: what
+    its expressions may use besides the names of the case.
     """
 
     name: str
@@ -34,6 +35,7 @@ class CheckSignature:
     variable: bool = False
     needs: str = ""
     ops: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 def check(name: str, help: str, *arguments: Argument, **rest: Any) -> CheckSignature:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..call import Call
-from . import mlx_tx_cache, mlx_tx_layer, mlx_tx_model, mlx_tx_parts
+from . import mlx_tx_cache, mlx_tx_layer, mlx_tx_model, mlx_tx_parts, mlx_tx_tiles
 from .arrays import to_mlx
 from .base import ATTENTION_OPS, Capabilities, Reproduction, TargetError, keyword_text
 from .derive import Arrays
@@ -88,19 +88,20 @@ class MlxTx(MLXTarget):
     def path_refusal(self, path: str) -> str | None:
         return None if self.path in (path, "auto") else f"asks for path {path}, not {self.path}"
 
+    def on_path(self, path: str) -> MlxTx | None:
+        """The same implementation on another path, or ``None`` where there is none of that name."""
+        return MlxTx(path, self.device) if path in PATHS else None
+
+    def tiles(self, call: Call) -> Mapping[str, int]:
+        return mlx_tx_tiles.tiles_of(_normalised(call, self.device)[0])
+
     def _refusal(self, call: Call) -> str | None:
         """What the path itself says to a call; a call that is wrong on any path is not refused but run."""
-        from mlx_tx.arguments import normalise
         from mlx_tx.paths import PATHS as TABLE
 
-        given = dict.fromkeys(NORMALISED) | {"causal": False, "check": False}
-        given |= {name: native(value) for name, value in call.options.items() if name in NORMALISED}
         try:
             with on_device(self.device):
-                given |= paired(_inputs(call))
-                q, k, v = (given.pop(name) for name in ("q", "k", "v"))
-                spec, arrays = normalise(q, k, v, return_lse="lse" in call.outputs, **given)
-                return TABLE[self.path].refuses(spec, arrays, None)
+                return TABLE[self.path].refuses(*_normalised(call, self.device), None)
         except (TypeError, ValueError):
             return None
 
@@ -136,6 +137,18 @@ class MlxTx(MLXTarget):
         text = {"path": repr(self.path), **keyword_text(call)}
         given = "".join(f", {name}={value}" for name, value in text.items())
         return Reproduction("mlx", ("import mlx_tx",), f"mlx_tx.scaled_dot_product_attention(q, k, v{given})", call)
+
+
+def _normalised(call: Call, device: str) -> tuple[Any, Any]:
+    """The call as the host code of every path takes it. Raises what the public function would raise."""
+    from mlx_tx.arguments import normalise
+
+    given = dict.fromkeys(NORMALISED) | {"causal": False, "check": False}
+    given |= {name: native(value) for name, value in call.options.items() if name in NORMALISED}
+    with on_device(device):
+        given |= paired(_inputs(call))
+        q, k, v = (given.pop(name) for name in ("q", "k", "v"))
+        return normalise(q, k, v, return_lse="lse" in call.outputs, **given)
 
 
 def _inputs(call: Call) -> Arrays:
