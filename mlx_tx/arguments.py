@@ -17,10 +17,14 @@ import numpy as np
 
 from mlx_tx import positions
 from mlx_tx.values import (
+    FARTHEST_OFFSET,
     FLOATING,
     FUNCTION,
+    INTEGERS,
+    UNBOUNDED,
     ArrayTypeError,
     array,
+    as_int32,
     dtype_name,
     flag,
     integer,
@@ -177,6 +181,7 @@ def normalise(
         narrow_sinks=sinks is None or mx.result_type(sinks, q) == q.dtype,
         return_lse=flag("return_lse", return_lse),
     )
+    q, k, v = (x if x.dtype in FLOATING else x.astype(spec.dtype) for x in (q, k, v))
     return spec, AttentionArrays(
         q=q,
         k=k,
@@ -195,7 +200,7 @@ def normalise(
 def _shapes(q: Any, k: Any, v: Any) -> tuple[int, int, int, int, int, int, int]:
     for name, x, axes in (("q", q, "N_q, T_q, D"), ("k", k, "N_kv, T_kv, D"), ("v", v, "N_kv, T_kv, D_v")):
         array(name, x)
-        if x.dtype not in FLOATING:
+        if x.dtype not in (*FLOATING, *INTEGERS):
             raise ArrayTypeError(f"{FUNCTION} {name} must be float32, float16 or bfloat16; got {dtype_name(x)}")
         if x.ndim != 4:
             raise ValueError(f"{FUNCTION} {name} must have rank 4, [B, {axes}]; got shape {x.shape}")
@@ -217,8 +222,12 @@ def _shapes(q: Any, k: Any, v: Any) -> tuple[int, int, int, int, int, int, int]:
 
 
 def _result_dtype(q: mx.array, k: mx.array, v: mx.array) -> mx.Dtype:
-    # Mixed inputs promote as in mx.fast; alike ones keep their dtype.
-    return mx.result_type(q, k, v)
+    # Mixed inputs promote as in mx.fast (integers beside floats too); alike ones keep their dtype.
+    dtype = mx.result_type(q, k, v)
+    if dtype not in FLOATING:
+        names = ", ".join(dtype_name(x) for x in (q, k, v))
+        raise ArrayTypeError(f"{FUNCTION} q, k and v must be float32, float16 or bfloat16 together; got {names}")
+    return dtype
 
 
 def _window(window: Any) -> tuple[int | None, int | None]:
@@ -228,9 +237,14 @@ def _window(window: Any) -> tuple[int | None, int | None]:
         if len(window) != 2:
             raise ValueError(f"{FUNCTION} window as a pair must be (left, right); got {window!r}")
         left, right = (None if side is None else integer("window", side, minimum=0) for side in window)
-        return left, right
+        return _side(left), _side(right)
     # W keys that end with the query itself: i' - j in 0..W-1.
-    return integer("window", window, minimum=1) - 1, 0
+    return _side(integer("window", window, minimum=1) - 1), 0
+
+
+def _side(side: int | None) -> int | None:
+    """A side that no distance reaches is open: people write huge windows for none, and int32 would wrap."""
+    return None if side is None or side >= UNBOUNDED else side
 
 
 def _softcap(softcap: Any) -> float | None:
@@ -265,8 +279,8 @@ def _sinks(sinks: Any, N_q: int) -> mx.array | None:
     if sinks is None:
         return None
     array("sinks", sinks)
-    if sinks.dtype not in FLOATING:
-        raise ArrayTypeError(f"{FUNCTION} sinks must be floating; got {dtype_name(sinks)}")
+    if sinks.dtype not in (*FLOATING, *INTEGERS):
+        raise ArrayTypeError(f"{FUNCTION} sinks must be numbers of at most 32 bits; got {dtype_name(sinks)}")
     if sinks.shape != (N_q,):
         raise ValueError(f"{FUNCTION} sinks must have shape [N_q]=({N_q},); got {sinks.shape}")
     return sinks.astype(mx.float32)[None]
@@ -293,7 +307,7 @@ def _lengths(lengths: Any, B: int, T_kv: int, check: bool) -> tuple[tuple[int, .
     if isinstance(lengths, mx.array):
         integer_array("kv_lengths", lengths, ((B,),))
         if not check:
-            return None, lengths.astype(mx.int32)
+            return None, as_int32(lengths, 0, T_kv)
         lengths = read("kv_lengths", lengths)
     known = integers("kv_lengths", lengths, B)
     for length in known:
@@ -305,7 +319,7 @@ def _lengths(lengths: Any, B: int, T_kv: int, check: bool) -> tuple[tuple[int, .
 def _offsets(offset: Any, B: int, default: int) -> tuple[tuple[int, ...] | None, mx.array]:
     if isinstance(offset, mx.array):
         integer_array("q_offset", offset, ((), (1,), (B,)))
-        return None, offset.astype(mx.int32).reshape(-1)
+        return None, as_int32(offset, -FARTHEST_OFFSET, FARTHEST_OFFSET).reshape(-1)
     if offset is None:
         known: tuple[int, ...] = (default,)
     elif isinstance(offset, Sequence | np.ndarray) and not isinstance(offset, str):
@@ -313,8 +327,8 @@ def _offsets(offset: Any, B: int, default: int) -> tuple[tuple[int, ...] | None,
     else:
         known = (integer("q_offset", offset),)
     for value in known:
-        if abs(value) > 2**30:
-            raise ValueError(f"{FUNCTION} q_offset must be within 2**30 of zero; got {value}")
+        if abs(value) > FARTHEST_OFFSET:
+            raise ValueError(f"{FUNCTION} q_offset must be within 2**29 of zero; got {value}")
     if len(set(known)) == 1:
         known = known[:1]
     return known, mx.array(known, dtype=mx.int32)

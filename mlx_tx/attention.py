@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 import mlx.core as mx
@@ -10,7 +11,7 @@ import mlx.core as mx
 from mlx_tx.arguments import AttentionArrays, AttentionSpec, normalise
 from mlx_tx.paths import PATHS, Path
 from mlx_tx.record import PathRecord, note
-from mlx_tx.values import FUNCTION, flag
+from mlx_tx.values import FARTHEST_OFFSET, FUNCTION, flag
 
 # Up to this many bytes of float32 scores a call on path "auto" stores them.
 COMPOSED_SCORE_BYTES = 16 * 2**20
@@ -211,12 +212,16 @@ def _no_keys(spec: AttentionSpec, arrays: AttentionArrays, _stream: Any) -> tupl
 def _poisoned(
     spec: AttentionSpec, arrays: AttentionArrays, out: mx.array, lse: mx.array | None, stream: Any
 ) -> tuple[mx.array, mx.array | None]:
-    """NaN in the batch rows whose length, unknown to the host, lies outside 0..T_kv."""
-    if arrays.kv_lengths is None or spec.lengths is not None:
-        return out, lse
+    """NaN in the batch rows whose length or offset, unknown to the host, is out of range (SEM-13)."""
     with mx.stream(stream if stream is not None else mx.default_device()):
-        lengths = arrays.kv_lengths
-        bad = mx.logical_or(lengths < 0, lengths > spec.T_kv)
+        rules = []
+        if arrays.kv_lengths is not None and spec.lengths is None:
+            rules.append(mx.logical_or(arrays.kv_lengths < 0, arrays.kv_lengths > spec.T_kv))
+        if arrays.q_offset is not None and spec.offsets is None:
+            rules.append(mx.abs(arrays.q_offset) > FARTHEST_OFFSET)
+        if not rules:
+            return out, lse
+        bad = reduce(mx.logical_or, rules)
         factor = mx.where(bad, mx.array(float("nan"), dtype=mx.float32), mx.ones((), dtype=mx.float32))
         out = out * factor[:, None, None, None]
         return out, None if lse is None else lse * factor[:, None, None]

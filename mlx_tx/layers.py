@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
+from mlx import nn
 
 from mlx_tx.attention import scaled_dot_product_attention
 from mlx_tx.positions import rope

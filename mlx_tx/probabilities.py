@@ -12,7 +12,8 @@ def softmax(x: mx.array, axis: int = -1) -> mx.array:
     (SEM-1), where ``mx.softmax`` gives NaN.
     """
     if x.dtype not in (mx.float32, mx.float16, mx.bfloat16):
-        raise TypeError(f"[softmax] x must be float32, float16 or bfloat16; got {str(x.dtype).removeprefix('mlx.core.')}")
+        name = str(x.dtype).removeprefix("mlx.core.")
+        raise TypeError(f"[softmax] x must be float32, float16 or bfloat16; got {name}")
     wide = x.astype(mx.float32)
     top = mx.stop_gradient(wide.max(axis=axis, keepdims=True))
     top = mx.where(mx.isneginf(top), mx.zeros_like(top), top)

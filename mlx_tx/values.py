@@ -13,6 +13,9 @@ import numpy as np
 
 FUNCTION = "[scaled_dot_product_attention]"
 FLOATING = (mx.float32, mx.float16, mx.bfloat16)
+# Positions and sides of a window are int32: within these limits no sum of two of them leaves it.
+FARTHEST_OFFSET = 2**29
+UNBOUNDED = 2**30
 INTEGERS = (mx.int8, mx.int16, mx.int32, mx.int64, mx.uint8, mx.uint16, mx.uint32, mx.uint64)
 
 
@@ -52,12 +55,40 @@ def single(name: str, value: Any, default: float | None) -> float:
     """``value`` rounded to float32, the number that is meant from here on."""
     if value is None and default is not None:
         value = default
+    if isinstance(value, mx.array | np.ndarray) and value.ndim == 0:
+        value = _item(name, value)
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise TypeError(f"{FUNCTION} {name} must be a number; got {value!r}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number) or abs(number) > float(np.finfo(np.float32).max):
         raise ValueError(f"{FUNCTION} {name} must be finite in float32; got {value!r}")
     return struct.unpack("f", struct.pack("f", number))[0]
+
+
+def _item(name: str, x: mx.array | np.ndarray) -> Any:
+    """The number in an array without axes, which MLX must be able to evaluate now."""
+    try:
+        return x.item()
+    except ValueError as error:
+        raise ValueError(
+            f"{FUNCTION} {name} as an array is read, which compile and vmap do not allow; pass a Python number"
+        ) from error
+
+
+def as_int32(x: mx.array, low: int, high: int) -> mx.array:
+    """``x`` as int32, values outside low..high replaced by the next number beyond that end: not wrapped into it."""
+    if x.dtype in (mx.uint8, mx.uint16, mx.uint32, mx.uint64):
+        return mx.minimum(x, mx.array(high + 1, dtype=x.dtype) if _holds(x.dtype, high + 1) else x).astype(mx.int32)
+    if x.dtype in (mx.int8, mx.int16):
+        return x.astype(mx.int32)
+    return mx.clip(x, mx.array(low - 1, dtype=x.dtype), mx.array(high + 1, dtype=x.dtype)).astype(mx.int32)
+
+
+def _holds(dtype: mx.Dtype, value: int) -> bool:
+    return value < 2 ** (8 * dtype.size)
 
 
 def flag(name: str, value: Any) -> bool:
