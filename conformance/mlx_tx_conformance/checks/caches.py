@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..bounds.quantise import quantised_errors
-from ..call import DTYPES, Call
+from ..call import DTYPES, Call, Unsupported
 from ..inputs.build import rng_for
 from ..oracle.cache import CrossCache, Rule, TokenCache, View
 from ..outcome import Outcome, failed, passed
@@ -126,6 +126,8 @@ def _kept(context: Context, plan: Plan) -> str:
     call = _cache_call(context, plan)
     try:
         results = context.run(call).outputs
+    except Unsupported:
+        raise
     except Departure as fault:
         return str(fault)
     except Exception as error:  # whatever the cache raises on a possible sequence is its fault
@@ -267,6 +269,8 @@ def _stepped(context: Context, plan: Plan) -> str:
     options = {**call.options, "operations": [list(operation) for operation in plan]}
     try:
         results = context.run(replace(call, arrays=arrays, options=options, outputs=())).outputs
+    except Unsupported:
+        raise
     except Departure as fault:
         return str(fault)
     except Exception as error:  # whatever the model raises on a possible sequence is its fault

@@ -5,7 +5,6 @@ from mlx_tx_conformance.bounds import bound_call, bounded_ops
 from mlx_tx_conformance.call import Call
 from mlx_tx_conformance.spec.ops import OPS
 
-
 # Held stage by stage, by a difference, or to a plain list: no bound of the whole; or a baseline that is only measured.
 HELD_OTHERWISE = {"model", "model_gradients", "model_steps", "cache", "rnn"}
 

@@ -12,7 +12,7 @@ MUTANTS = all_mutants()
 
 
 def test_there_are_enough_and_names_are_unique():
-    assert len(MUTANTS) >= 30
+    assert len(MUTANTS) >= 60
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
 
 
