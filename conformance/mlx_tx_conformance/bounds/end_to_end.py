@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +56,10 @@ class _Noisy(Recorder):
         super().__init__()
         self.bounds, self.roundoff, self.rng = bounds, roundoff, rng
 
-    def __call__(self, name: str, value: NDArray[np.float64], op: str, *rest: object, **options: object):  # type: ignore[no-untyped-def,override]
-        super().__call__(name, value, op, *rest, **options)  # type: ignore[arg-type]
+    def __call__(
+        self, name: str, value: NDArray[np.float64], op: str, *rest: Any, **options: Any
+    ) -> NDArray[np.float64]:
+        super().__call__(name, value, op, *rest, **options)
         if op == "routing":
             return value
         size = np.abs(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..call import Call
@@ -68,10 +70,10 @@ def layer_norm_errors(
 
 def norm_bounds(call: Call) -> dict[str, Bound]:
     """Bound of ``out`` of ``rms_norm`` or ``layer_norm``."""
-    given = {name: float64(call.arrays[name]) for name in ("weight", "bias") if name in call.arrays}
-    options = {name: float(call.options[name]) for name in ("eps", "offset") if name in call.options}
-    errors = layer_norm_errors if call.op == "layer_norm" else rms_norm_errors
-    value, det, prob = errors(float64(call.arrays["x"]), **given, **options)
+    given: dict[str, Any] = {name: float64(call.arrays[name]) for name in ("weight", "bias") if name in call.arrays}
+    given |= {name: float(call.options[name]) for name in ("eps", "offset") if name in call.options}
+    errors: Any = layer_norm_errors if call.op == "layer_norm" else rms_norm_errors
+    value, det, prob = errors(float64(call.arrays["x"]), **given)
     return {"out": finish(value, det, prob, call.dtype)}
 
 

@@ -128,8 +128,8 @@ def _kept(context: Context, plan: Plan) -> str:
         results = context.run(call).outputs
     except Unsupported:
         raise
-    except Departure as fault:
-        return str(fault)
+    except Departure as departure:
+        return str(departure)
     except Exception as error:  # whatever the cache raises on a possible sequence is its fault
         return f"{type(error).__name__}: {error}"
     if call.options["cache"]["kind"] == "cross":
@@ -190,7 +190,7 @@ def _update_fault(call: Call, reference: TokenCache, results: Any, n: int) -> st
         return f"the offset before it is {given.tolist()} (read before, looked at after), expected {offsets.tolist()}"
     keys, values = call.arrays[f"keys.{n}"], call.arrays[f"values.{n}"]
     view = reference.update(keys, values)
-    got = tuple(float64(results[f"{name}.{n}"]) for name in ("keys", "values"))
+    got = float64(results[f"keys.{n}"]), float64(results[f"values.{n}"])
     allowed = np.broadcast_to(np.asarray(results[f"allowed.{n}"]), (len(offsets), 1, keys.shape[2], got[0].shape[2]))
     packing = reference.quantisation
     for b in range(len(offsets)):
@@ -271,8 +271,8 @@ def _stepped(context: Context, plan: Plan) -> str:
         results = context.run(replace(call, arrays=arrays, options=options, outputs=())).outputs
     except Unsupported:
         raise
-    except Departure as fault:
-        return str(fault)
+    except Departure as departure:
+        return str(departure)
     except Exception as error:  # whatever the model raises on a possible sequence is its fault
         return f"{type(error).__name__}: {error}"
     tokens, stages, pads = _left(plan, fed, results, _pads(context))
@@ -293,7 +293,8 @@ def _left(
     plan: Plan, fed: list[np.ndarray], results: Any, pads: list[int]
 ) -> tuple[np.ndarray, dict[str, np.ndarray], list[int]]:
     """Tokens [B, T] that are left after the plan, the stages of each, and the padding of the rows."""
-    tokens, stages, n = np.zeros((len(pads), 0), np.int32), {}, 0
+    tokens, n = np.zeros((len(pads), 0), np.int32), 0
+    stages: dict[str, np.ndarray] = {}
     for name, argument in plan:
         if name == "update":
             tokens = np.concatenate([tokens, fed[n]], axis=1)

@@ -25,7 +25,8 @@ _INPUTS = ("tokens", "source", "lengths", "left_padding", "source_lengths", "seg
 def model_of(call: Call) -> Model:
     """The oracle's model of a call: its weights in float64, and what hides tokens, a cache's rule included."""
     arrays, config, cache = call.arrays, call.options["config"], call.options.get("cache") or {}
-    options = {n: arrays[n] for n in ("lengths", "left_padding", "segments", "source_lengths") if n in arrays}
+    names = ("lengths", "left_padding", "segments", "source_lengths")
+    options: dict[str, Any] = {name: arrays[name] for name in names if name in arrays}
     if cache.get("max_size") is not None:
         rule = Rule(cache["max_size"], cache.get("keep", 0))
         options["mask"] = rule.mask(arrays["tokens"].shape[1], arrays.get("left_padding"))

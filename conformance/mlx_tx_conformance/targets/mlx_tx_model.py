@@ -50,8 +50,9 @@ def _steps(module: Any, arrays: Arrays, options: Mapping[str, Any]) -> Iterator[
     import mlx_tx
 
     tokens, cache = arrays["tokens"], make_cache(module, arrays, options.get("cache"))
-    padding = {} if cache is not None else {n: arrays[n] for n in ("left_padding", "segments") if n in arrays}
-    given = {**padding, **{n: arrays[n] for n in ("lengths",) if n in arrays}}
+    # A batched cache was told of the padding when it was made.
+    names = ("lengths",) if cache is not None else ("lengths", "left_padding", "segments")
+    given: dict[str, Any] = {name: arrays[name] for name in names if name in arrays}
     if options.get("rope_length") is not None:
         given["rope_length"] = options["rope_length"]
     wants = bool(options.get("attention_weights"))
