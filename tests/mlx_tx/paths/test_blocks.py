@@ -92,7 +92,7 @@ def _half_blocks(monkeypatch):
 def peak(run):
     """Bytes that a computation takes beyond what was there before it, its results included."""
     least = math.inf
-    for _ in range(3):
+    for _ in range(8):  # what is freed in time depends on how far the host is ahead
         mx.clear_cache()
         mx.reset_peak_memory()
         before = mx.get_active_memory()
