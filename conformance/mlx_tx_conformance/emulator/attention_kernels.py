@@ -107,7 +107,8 @@ def call(
         "kv_lengths": lambda: [T_kv - 7 * b for b in range(B)],
     }
     given |= {name: make() for name, make in makers.items() if features.get(name)}
-    given["q_offset"] = T_kv - T_q
+    # An array: what the host does not know it cannot use to choose another kernel.
+    given["q_offset"] = mx.array([T_kv - T_q] * B)
     q, k, v = (normal(B, n, T, d).astype(kind) for n, T, d in ((N_q, T_q, D), (N_kv, T_kv, D), (N_kv, T_kv, D_v)))
     spec, arrays = normalise(q, k, v, **given)
     shown = ", ".join(f"{name}={value}" for name, value in features.items())

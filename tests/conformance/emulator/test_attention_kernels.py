@@ -47,6 +47,13 @@ def test_calls_cover_every_pair_of_dtype_head_band_mask_and_feature() -> None:
             assert any(f"{one}=True" in label and f"{other}=True" in label for label in labels)
 
 
+def test_calls_of_few_queries_are_those_of_the_split_kernels() -> None:
+    switched = [dict(item.works[0].template) for item in calls(FEW)]
+    assert {item.works[0].kernel.name for item in calls(FEW)} == {"attention_decode"}
+    for name in ("LEFT", "RIGHT", "LENGTHS", "SEGMENTS", "MASK", "BIAS", "ALIBI", "SOFTCAP"):
+        assert len({template[name] for template in switched}) > 1, name
+
+
 def test_the_strict_check_knows_every_instantiation() -> None:
     sources = kernel_sources()
     assert {source.name.partition("_bool")[0].partition("_float")[0] for source in sources} >= set(chassis.SIGNATURES)
