@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 import xml.etree.ElementTree as ET
+from importlib.metadata import entry_points
 
 import pytest
 
 from .runner.miniatures import RIGHT, UPPER_LEFT, tiny_spec
 
-PLUGIN = ["-p", "mlx_tx_conformance.pytest_plugin", "-p", "no:cacheprovider"]
+MODULE = "mlx_tx_conformance.pytest_plugin"
+# An installed package has registered the plugin already; pytest refuses the same module under a second name.
+INSTALLED = any(entry.value == MODULE for entry in entry_points(group="pytest11"))
+PLUGIN = [*([] if INSTALLED else ["-p", MODULE]), "-p", "no:cacheprovider"]
 
 
 @pytest.fixture
@@ -29,6 +34,11 @@ def run(project, *arguments):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     command = [sys.executable, "-P", "-m", "pytest", *PLUGIN, *arguments]
     return subprocess.run(command, cwd=project, capture_output=True, text=True, env=environment, check=False)
+
+
+def test_the_package_registers_the_plugin(request):
+    content = tomllib.loads((request.config.rootpath / "pyproject.toml").read_text())
+    assert MODULE in content["project"]["entry-points"]["pytest11"].values()
 
 
 def test_nothing_happens_unless_asked(project):

@@ -104,6 +104,11 @@ CHECKS = f"{__name__}:check_mini"
 OPENER = f"{__name__}:open_mini"
 
 
+def heed_ctrl_c() -> None:
+    """For a child process: Ctrl-C counts, although a shell may have started the tests (``&``) with it ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def mini_spec(root: Path) -> Path:
     """As much of a spec folder as the runner looks at: files to hash."""
     root.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from mlx_tx_conformance.runner import JournalError, PoolError, RefusedError, Wai
 from mlx_tx_conformance.runner.rows import Row
 from mlx_tx_conformance.runner.waivers import Waiver
 
-from .miniatures import mini_plan
+from .miniatures import heed_ctrl_c, mini_plan
 
 
 def verdicts(rows) -> dict[str, str]:
@@ -193,6 +193,7 @@ def running(tmp_path, request):
         text=True,
         env=environment,
         start_new_session=True,
+        preexec_fn=heed_ctrl_c,
     )
     for _ in range(3):
         assert process.stdout.readline() == "row\n"
