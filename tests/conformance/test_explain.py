@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from mlx_tx_conformance.call import Call
+from mlx_tx_conformance.data import spec_root
 from mlx_tx_conformance.explain import explain, explain_call, find_case
 from mlx_tx_conformance.explain.stages import STAGES, guilty_rules, probe, reduced
 from mlx_tx_conformance.outcome import failed
@@ -21,6 +22,7 @@ from mlx_tx_conformance.runner import SelectionError
 from mlx_tx_conformance.spec import load_spec
 from mlx_tx_conformance.targets import function_target, open_target
 
+from .checks.altered import Altered, stage
 from .runner.miniatures import UPPER_LEFT, MiniCase, tiny_spec
 
 # A plain attention with every feature, in which one line at a time goes wrong.
@@ -338,3 +340,24 @@ def test_cases_are_found_by_id_or_by_a_name_that_is_one_case():
 def test_a_case_that_is_not_one_is_refused(wanted, said):
     with pytest.raises(SelectionError, match=said):
         find_case(CASES, wanted)
+
+
+def test_a_model_is_taken_apart_stage_by_stage():
+    case = find_case(load_spec(spec_root()).cases, "BLK-1/every-stage[bfloat16,placement=pre,kind=rms]")
+    right = explain(case, open_target("mlx_tx:composed"))
+    assert right.stage is None
+    assert "stages agree" in right.summary
+
+    def bump(array):
+        array[(0,) * array.ndim] += 0.5
+        return array
+
+    wrong = explain(case, Altered(stage("layers.1.self_attn.k_rope", bump)))
+    assert wrong.stage == "layers.1.self_attn.k_rope"
+    assert wrong.element[0].startswith("layers.1.self_attn.k_rope[0,0,0,0] = ")
+    assert "departs" in wrong.text()
+
+
+def test_what_is_judged_as_a_whole_says_so():
+    case = find_case(load_spec(spec_root()).cases, "KVC-1/offset-stays-as-it-was-read")
+    assert "judged as a whole" in explain(case, open_target("mlx_tx:composed")).summary

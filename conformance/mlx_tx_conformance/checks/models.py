@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 
-from ..bounds import Bound, precision_class
+from ..bounds import precision_class
 from ..bounds.end_to_end import RMS_RATIO, Spread, end_to_end
 from ..bounds.stages import Model, stage_bounds
 from ..call import DTYPES, Call
 from ..oracle.cache import Rule
-from ..outcome import Outcome, failed, passed, undecidable
-from .compare import first_difference, float64, worst_element
+from ..outcome import Outcome, failed, passed
+from .compare import Worst, first_difference, float64, worst_element
 from .context import Context
 from .registry import check
 
@@ -76,34 +76,45 @@ def only_there(array: np.ndarray, exists: np.ndarray | None, other: Any) -> np.n
     return np.where(mask, array, other)
 
 
+def held_stages(
+    call: Call, stages: Mapping[str, np.ndarray], precision: str
+) -> Iterator[tuple[str, Worst | str | None]]:
+    """Every stage in the order of the computation with its worst element against its bound, each computed from the
+    implementation's own previous stages: ``None`` for an empty one, a text for one that cannot be held.
+
+    Raises ``ValueError`` for a stage of a wrong shape.
+    """
+    # Rows of padding may hold anything, which must not reach the oracle as NaN.
+    given = {name: np.nan_to_num(float64(array)) for name, array in stages.items() if not name.endswith(".weights")}
+    if "source" in call.arrays:
+        given.pop("logits", None)
+    bounds = stage_bounds(model_of(call), given, call.dtype, precision_class(precision))
+    for name, bound in bounds.items():
+        exists = there(call, name)
+        if name not in stages:
+            yield name, f"there is no stage {name}; there are {', '.join(given)}"
+        elif not bool(np.all(only_there(bound.decidable, exists, True))):
+            yield name, f"not decidable: the bound of stage {name} says nothing for some of its elements"
+        else:
+            yield name, worst_element(name, only_there(float64(stages[name]), exists, bound.value), bound)
+
+
 def hold_stages(call: Call, stages: Mapping[str, np.ndarray], precision: str) -> Outcome:
     """Every stage within its bound of the oracle's, computed from the implementation's own previous stages."""
-    model = model_of(call)
-    names = [name for name in stages if name not in ("logits",) or "source" not in call.arrays]
-    given = {name: float64(stages[name]) for name in names if not name.endswith(".weights")}
-    # Rows of padding may hold anything, which must not reach the oracle as NaN.
-    given = {name: np.nan_to_num(array) for name, array in given.items()}
+    top, count = None, 0
     try:
-        bounds = stage_bounds(model, given, call.dtype, precision_class(precision))
+        for _, found in held_stages(call, stages, precision):
+            count += 1
+            if isinstance(found, str):
+                return Outcome("error", found) if found.startswith("not decidable") else failed(found)
+            if found is not None and not found.headroom <= 1:
+                return failed(f"stage {found}", headroom=found.headroom, details={"worst": found.as_dict()})
+            if found is not None and (top is None or found.headroom > top.headroom):
+                top = found
     except ValueError as error:
         return failed(str(error))
-    worst = None
-    for name, bound in bounds.items():
-        if name not in stages:
-            return failed(f"there is no stage {name}; there are {', '.join(names)}")
-        exists = there(call, name)
-        if not bool(np.all(only_there(bound.decidable, exists, True))):
-            return undecidable(f"the bound of stage {name} says nothing for some of its elements")
-        actual = only_there(float64(stages[name]), exists, bound.value)
-        found = worst_element(name, actual, Bound(bound.value, bound.det, bound.prob, bound.decidable, bound.dtype))
-        if found is None:
-            continue
-        if not found.headroom <= 1:
-            return failed(f"stage {found}", headroom=found.headroom, details={"worst": found.as_dict()})
-        if worst is None or found.headroom > worst.headroom:
-            worst = found
-    details = {"stages": len(bounds)} | ({} if worst is None else {"worst": worst.as_dict()})
-    return passed(headroom=None if worst is None else worst.headroom, details=details)
+    details = {"stages": count} | ({} if top is None else {"worst": top.as_dict()})
+    return passed(headroom=None if top is None else top.headroom, details=details)
 
 
 @check

@@ -9,16 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from ..bounds import bound_call
+from ..bounds import bound_call, bounded_ops
 from ..call import Call, Target, Unsupported
 from ..outcome import Outcome
 from ..runner.select import SelectionError
 from ..runner.worker import judge
+from .models import stage_findings
 from .snippet import make_snippet
 from .stages import Finding, guilty_rules, probe, reduced, worst_of
 
 # Elements shown on either side of the worst one, along its last axis.
 NEIGHBOURS = 3
+# Stages of a model that are shown: the one that departs and some before it.
+LAST_STAGES = 6
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,12 @@ def explain(
 
 def explain_call(call: Call, target: Target, *, case: str, outcome: Outcome) -> Explanation:
     """Take one call apart (see :mod:`.stages` for how)."""
+    if call.op == "model":
+        return _of_model(call, target, case, outcome)
+    if call.op not in bounded_ops():
+        return Explanation(
+            case, target.name, outcome, f"{call.op} is judged as a whole: the message says what is wrong."
+        )
     if call.op not in ("attention", "attention_gradients"):
         return _values_only(call, target, case, outcome)
     findings = tuple(probe(target, call))
@@ -132,6 +141,31 @@ def explain_call(call: Call, target: Target, *, case: str, outcome: Outcome) -> 
     title = f"{case} on {target.name}: departs at {first.stage}"
     snippet = make_snippet(target, replace(forward, outputs=("out",)), lambda c: _departs(target, c), title)
     return Explanation(case, target.name, outcome, summary, findings, how, element, snippet)
+
+
+def _of_model(call: Call, target: Target, case: str, outcome: Outcome) -> Explanation:
+    try:
+        findings = tuple(stage_findings(target, call))
+    except Exception as error:  # said rather than raised: the case may be about something else
+        summary = f"The stages cannot be had: {type(error).__name__}: {error}"
+        return Explanation(case, target.name, outcome, summary)
+    how = "Every stage was computed by the oracle from the implementation's own previous ones and held to its bound."
+    first = findings[-1] if findings and findings[-1].departs else None
+    if first is None:
+        summary = f"All of {len(findings)} stages agree with the oracle on the inputs of the case."
+        if outcome.verdict == "fail":
+            summary += " What is broken is what the case demands beyond them: see the message above."
+        return Explanation(case, target.name, outcome, summary, findings, how)
+    summary = f"First stage that departs: {first.stage}, number {len(findings)} in the order of the computation."
+    return Explanation(case, target.name, outcome, summary, findings[-LAST_STAGES:], how, _model_element(first))
+
+
+def _model_element(finding: Finding) -> tuple[str, ...]:
+    worst = finding.worst
+    if worst is None:
+        return ()
+    place = ",".join(map(str, worst.index))
+    return (f"{worst.output}[{place}] = {worst.actual:.9g}, expected {worst.expected:.9g} within {worst.limit:.3g}",)
 
 
 def _values_only(call: Call, target: Target, case: str, outcome: Outcome) -> Explanation:
