@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     words = actions.add_parser("words", help="what a case may say: checks, ops, recipes, designs")
     words.add_argument("kind", nargs="?", choices=tuple(WORDS), help="only these (default: all)")
     coverage = actions.add_parser("coverage", help="what the spec leaves out; exit 1 where there is a gap")
-    coverage.add_argument("--scope", default="", help="attention, model or kernel (default: all)")
+    coverage.add_argument("--scope", default="", help="attention, model, kernel or checkpoint (default: all)")
     coverage.add_argument("--format", choices=("pretty", "json", "md"), default="pretty")
     for action in (listing, show, lint, new, coverage):
         add_spec(action)

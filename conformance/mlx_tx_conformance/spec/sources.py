@@ -10,7 +10,7 @@ from .errors import Finding, SpecError, suggestion
 from .model import Paper, Report, Sources, Statement
 from .reader import Document, read
 
-SCOPES = ("attention", "model", "kernel")
+SCOPES = ("attention", "model", "kernel", "checkpoint")
 _TOP = ("documents", "papers", "reports")
 _DOCUMENT = ("id", "title", "statements")
 _STATEMENT = ("id", "scope", "says")
