@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ..call import Call
+from ..call import DTYPES, Call
 from . import mlx_tx_cache, mlx_tx_layer, mlx_tx_model, mlx_tx_parts, mlx_tx_tiles
 from .arrays import to_mlx
 from .base import ATTENTION_OPS, Capabilities, Reproduction, TargetError, keyword_text
@@ -21,6 +21,8 @@ PORTABLE_PATHS = ("composed", "blockwise")
 # Arguments of the public function that a call never gives as such.
 NOT_ARGUMENTS = frozenset({"q", "k", "v", "return_lse", "stream"})
 OTHER_OPS = ("alibi_slopes", "softmax")
+# Paths that take some calls only, on devices where layers and models have no other calls.
+WHOLE_DEVICES = (("fused", "emulated"), ("fused", "gpu"))
 # Ops whose traces have no values to compute on.
 TRACED_OPS = frozenset({"attention_vmap"})
 # Ops of whole models, each given the arrays, the options and the path of attention.
@@ -64,10 +66,12 @@ class MlxTx(MLXTarget):
             if callable(getattr(mlx_tx, op, None)):
                 arguments[op] = None
         arguments |= dict.fromkeys((*mlx_tx_parts.PARTS, "cache", "rnn"))
-        # The layer passes its path on; one that takes some calls only would refuse in the middle of it.
-        if hasattr(mlx_tx, "MultiHeadAttention") and path not in PARTIAL_PATHS:
+        # The layer passes its path on; one that takes some calls only would refuse in the middle of it. Where our own
+        # kernels run they take every call of a layer or model.
+        if hasattr(mlx_tx, "MultiHeadAttention") and (path not in PARTIAL_PATHS or (path, device) in WHOLE_DEVICES):
             arguments |= dict.fromkeys(("attention_layer", *WHOLE_OPS))
-        super().__init__(f"mlx_tx:{path}", Capabilities(arguments, lse=True, figures=FIGURES), device=device)
+        capabilities = Capabilities(arguments, lse=True, figures=FIGURES)
+        super().__init__(f"mlx_tx:{path}", capabilities, device=device, precision=_precision(path, device))
 
     @contextmanager
     def recording(self, paths: list[str]) -> Iterator[None]:
@@ -149,6 +153,13 @@ def _normalised(call: Call, device: str) -> tuple[Any, Any]:
         given |= paired(_inputs(call))
         q, k, v = (given.pop(name) for name in ("q", "k", "v"))
         return normalise(q, k, v, return_lse="lse" in call.outputs, **given)
+
+
+def _precision(path: str, device: str) -> Mapping[str, str] | None:
+    """Our kernels keep weights and partial results in float32; on a GPU their exponentials are those of fast maths."""
+    if path != "fused":
+        return None
+    return dict.fromkeys(DTYPES, "f32-internal+fast-exp" if device == "gpu" else "f32-internal")
 
 
 def _inputs(call: Call) -> Arrays:
