@@ -5,7 +5,9 @@
     pytest --mlxtx-target my_package.attention:attention --mlxtx-clause 'MSK-*'
 
 Each item's name is the case's id; its clause, headroom and path are recorded as properties, so that ``--junitxml``
-carries them. An unsupported case is skipped with its reason.
+carries them. An unsupported case is skipped with its reason. The target runs in pytest's own process: what it raises is
+an error of the case, but an abort, a segmentation fault or a hang ends or stops the whole session. ``mlx-tx conform``
+runs targets in processes of their own and goes on.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="TARGET",
-        help="hold this target to the spec: mlx_tx, mx.fast, package.module:factory, or a .py file (repeatable)",
+        help="hold this target to the spec: mlx_tx, mx.fast, package.module:factory, or a .py file (repeatable). It runs "
+        "in this process: a crash or a hang of it ends or stops pytest (mlx-tx conform survives it)",
     )
     group.addoption(
         "--mlxtx-clause",

@@ -13,7 +13,7 @@ import pytest
 from mlx_tx.cli import COMMANDS, main, make_parser
 from mlx_tx_conformance.runner import read_journal
 
-from ..conformance.runner.miniatures import RIGHT, UPPER_LEFT, heed_ctrl_c, tiny_spec
+from ..conformance.runner.miniatures import RIGHT, UPPER_LEFT, heeding_ctrl_c, tiny_spec
 
 
 @pytest.fixture
@@ -27,15 +27,10 @@ def environment() -> dict[str, str]:
 
 def start(*arguments: str, **rest) -> subprocess.Popen:
     command = [sys.executable, "-P", "-m", "mlx_tx", *arguments]
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-        preexec_fn=heed_ctrl_c,
-        **rest,
-    )
+    with heeding_ctrl_c():
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), **rest
+        )
 
 
 def test_every_command_has_help(capsys):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import mlx.core as mx
-import mlx_tx_conformance
 import numpy as np
 import pytest
+
+import mlx_tx_conformance
 from mlx_tx_conformance import Nonconforming, hold
 from mlx_tx_conformance.targets import open_target
 
@@ -65,6 +66,15 @@ def test_what_raises_is_an_error_that_breaks_the_clause(spec):
         raise RuntimeError("no kernel")
 
     with pytest.raises(Nonconforming, match="no kernel"):
+        hold(attention, "ATT-3", spec=spec)
+
+
+@pytest.mark.parametrize("ending", [SystemExit(3), KeyboardInterrupt()])
+def test_what_would_end_the_process_breaks_the_clause_instead(spec, ending):
+    def attention(q, k, v):
+        raise ending
+
+    with pytest.raises(Nonconforming, match=f"would end the process: {type(ending).__name__}"):
         hold(attention, "ATT-3", spec=spec)
 
 

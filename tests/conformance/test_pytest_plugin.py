@@ -64,6 +64,18 @@ def test_a_broken_clause_fails_with_the_message_alone(project):
     assert "Traceback" not in done.stdout
 
 
+def test_a_target_that_exits_does_not_end_the_session(project):
+    (project / "leaves.py").write_text("import sys\n\ndef attention(q, k, v, scale, causal=False): sys.exit(4)\n")
+    done = run(project, "--mlxtx-target", "leaves.py", "--mlxtx-spec", "spec")
+    assert done.returncode == 1
+    assert "3 failed, 1 passed, 1 skipped" in done.stdout
+    assert "would end the process: SystemExit: 4" in done.stdout
+
+
+def test_help_says_what_a_crash_does(project):
+    assert "mlx-tx conform survives it" in " ".join(run(project, "--help").stdout.split())
+
+
 def test_junit_carries_the_clause(project):
     run(project, "--mlxtx-target", "right.py", "--mlxtx-spec", "spec", "--mlxtx-clause", "ATT-3", "--junitxml", "j.xml")
     properties = {p.get("name"): p.get("value") for p in ET.parse(project / "j.xml").iter("property")}

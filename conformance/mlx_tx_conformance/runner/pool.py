@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ..outcome import Outcome
+from .breaker import Breaker
 from .rows import Row, make_row
 from .worker import Setup, Task
 
@@ -72,7 +73,8 @@ def run_tasks(
     """Run every task and hand over its row as soon as it is known.
 
     ``on_ready`` gets the environment once, before the first row. A case that takes longer than ``time_limit``
-    seconds, or takes its process down, gets the verdict error, and the run goes on in a new process.
+    seconds, or takes its process down, gets the verdict error, and the run goes on in a new process; after several in
+    a row the rest of the clause, and at last of the target, gets it unrun (see :mod:`.breaker`).
 
     Raises RefusedError for a target or device that cannot be opened, PoolError where no worker starts.
     """
@@ -92,13 +94,14 @@ class _Pool:
     ) -> None:
         self.setup = setup
         self.pending = pending
-        self.jobs = jobs
+        self.jobs = max(1, min(jobs, len(pending)))
         self.time_limit = time_limit
         self.on_ready = on_ready
         self.on_row = on_row
         self.workers: list[_Worker] = []
         self.facts: dict[str, Any] | None = None
         self.failed_starts = 0
+        self.breaker = Breaker()
 
     @contextmanager
     def running(self) -> Iterator[_Pool]:
@@ -109,7 +112,7 @@ class _Pool:
                 worker.close()
 
     def loop(self) -> None:
-        for _ in range(max(1, min(self.jobs, len(self.pending)))):
+        for _ in range(self.jobs):
             self.workers.append(self._start())
         while self.pending or any(worker.tasks for worker in self.workers) or self.facts is None:
             for worker in list(self.workers):
@@ -147,7 +150,7 @@ class _Pool:
             self._crashed(worker)
             return
         if kind == "row":
-            worker.tasks.popleft()
+            self.breaker.ended(worker.tasks.popleft(), content["verdict"])
             self._restart_clock(worker)
             self.on_row(content)
         elif kind == "ready":
@@ -181,16 +184,26 @@ class _Pool:
         """The first of the worker's tasks gets the blame, the others go back, and another process takes over."""
         if worker.tasks:
             task = worker.tasks.popleft()
-            outcome = Outcome("error", message, details=details)
-            seconds = time.monotonic() - worker.since
-            facts = worker.facts or {}
-            device = facts.get("target_devices", [self.setup.device] * (task.target + 1))[task.target]
-            row = make_row(
-                task.case, self.setup.targets[task.target], device, outcome, order=task.order, seconds=seconds
-            )
             self.pending.extendleft(reversed(worker.tasks))
-            self.on_row(row)
+            self.breaker.lost(task, message)
+            self._error(task, message, details, time.monotonic() - worker.since)
+            self._give_up()
         self._replace(worker)
+
+    def _give_up(self) -> None:
+        """Turn the pending tasks that the breaker refuses into errors, before another process is started for them."""
+        refused = [(task, self.breaker.refusal(task)) for task in self.pending]
+        self.pending = deque(task for task, reason in refused if reason is None)
+        for task, reason in refused:
+            if reason is not None:
+                self._error(task, reason, {}, 0.0)
+
+    def _error(self, task: Task, message: str, details: dict[str, Any], seconds: float) -> None:
+        devices = (self.facts or {}).get("target_devices", [])
+        device = devices[task.target] if devices else self.setup.device
+        outcome = Outcome("error", message, details=details)
+        target = self.setup.targets[task.target]
+        self.on_row(make_row(task.case, target, device, outcome, order=task.order, seconds=seconds))
 
     def _replace(self, worker: _Worker) -> None:
         worker.close()
@@ -205,6 +218,8 @@ class _Pool:
         code = f"from mlx_tx_conformance.runner.worker import main; main({there.fileno()})"
         environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
+        # What a target prints must not be its undoing where the locale is plain ASCII.
+        environment["PYTHONIOENCODING"] = "utf-8:backslashreplace"
         if self.jobs > 1:
             for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
                 environment.setdefault(name, "1")

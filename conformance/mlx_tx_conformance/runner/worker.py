@@ -19,6 +19,7 @@ from typing import Any
 
 from ..call import Unsupported
 from ..outcome import Outcome
+from .interrupts import listening
 from .rows import Row, make_row
 
 CHECKS = "mlx_tx_conformance.checks:run_case"
@@ -46,19 +47,30 @@ class Task:
 
 
 def judge(check: Callable[[Any, Any], Outcome], case: Any, target: Any) -> Outcome:
-    """The outcome of one case; whatever goes wrong becomes a verdict, and so does a path that the target is not."""
+    """The outcome of one case; whatever goes wrong becomes a verdict, and so does a path that the target is not.
+
+    Raises KeyboardInterrupt for a Ctrl-C of the user's alone: what a target raises to end the process is its error.
+    """
     refusal = getattr(target, "path_refusal", None)
     reason = refusal(case.path) if case.path and refusal is not None else None
     if reason is not None:
         return Outcome("unsupported", reason)
-    try:
-        return check(case, target)
-    except Unsupported as unsupported:
-        return Outcome("unsupported", str(unsupported))
-    except Exception as error:
-        lines = traceback.format_exc().splitlines()[-12:]
-        message = f"the check itself failed: {type(error).__name__}: {error}"
-        return Outcome("error", message, details={"traceback": lines})
+    with listening() as interrupted:
+        try:
+            return check(case, target)
+        except Unsupported as unsupported:
+            return Outcome("unsupported", str(unsupported))
+        except Exception as error:
+            return _error("the check itself failed", error)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and interrupted():
+                raise
+            return _error("the target would end the process", error)
+
+
+def _error(what: str, error: BaseException) -> Outcome:
+    lines = traceback.format_exc().splitlines()[-12:]
+    return Outcome("error", f"{what}: {type(error).__name__}: {error}", details={"traceback": lines})
 
 
 def run_task(

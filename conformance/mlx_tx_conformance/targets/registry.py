@@ -115,7 +115,7 @@ def _loading(text: str, load: Callable[[], Any]) -> Any:
     """Run a user's import; whatever it raises is said with the target's name."""
     try:
         return load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise TargetError(f"target {text} cannot be loaded: {type(error).__name__}: {error}") from error
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,14 @@ def _bug() -> Outcome:
     raise ZeroDivisionError("in the check")
 
 
+def _leave() -> Outcome:
+    sys.exit("I am done")
+
+
+def _interrupt() -> Outcome:
+    raise KeyboardInterrupt("mine")
+
+
 def _sleep() -> Outcome:
     time.sleep(60)
     return passed()
@@ -86,6 +96,8 @@ DEEDS: dict[str, Callable[[], Outcome]] = {
     "exit": lambda: os._exit(5),  # type: ignore[func-returns-value]
     "unsupported": _unsupported,
     "bug": _bug,
+    "leave": _leave,
+    "interrupt": _interrupt,
     "sleep": _sleep,
     "quick": _quick,
     "nap": _nap,
@@ -97,6 +109,8 @@ def check_mini(case: Any, target: Any) -> Outcome:
         return failed(f"seed {case.seed}")
     if case.does == "fails-on-other" and target.name == "other":
         return failed("the other one")
+    if case.does == "crash-other" and target.name == "other":
+        return _crash()
     return DEEDS.get(case.does, DEEDS["pass"])()
 
 
@@ -104,9 +118,14 @@ CHECKS = f"{__name__}:check_mini"
 OPENER = f"{__name__}:open_mini"
 
 
-def heed_ctrl_c() -> None:
-    """For a child process: Ctrl-C counts, although a shell may have started the tests (``&``) with it ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+@contextmanager
+def heeding_ctrl_c() -> Iterator[None]:
+    """A process started here heeds Ctrl-C, although a shell may have started the tests (``&``) with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def mini_spec(root: Path) -> Path:
@@ -117,8 +136,9 @@ def mini_spec(root: Path) -> Path:
 
 
 def mini_plan(root: Path, does: Sequence[str], targets: Sequence[str] = ("mini",), jobs: int = 1, **rest: Any) -> Plan:
-    """A plan of one case of clause MINI-1 for each deed."""
-    cases = [MiniCase(f"MINI-1/c{number}", deed) for number, deed in enumerate(does)]
+    """A plan of one case for each deed, of clause MINI-1 or, for a deed such as ``7:pass``, MINI-7."""
+    split = [deed.rpartition(":") for deed in does]
+    cases = [MiniCase(f"MINI-{clause or 1}/c{number}", deed) for number, (clause, _, deed) in enumerate(split)]
     return Plan(
         cases=list(enumerate(cases)),
         targets=tuple(targets),

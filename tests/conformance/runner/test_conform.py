@@ -16,7 +16,7 @@ from mlx_tx_conformance.runner import JournalError, PoolError, RefusedError, Wai
 from mlx_tx_conformance.runner.rows import Row
 from mlx_tx_conformance.runner.waivers import Waiver
 
-from .miniatures import heed_ctrl_c, mini_plan
+from .miniatures import heeding_ctrl_c, mini_plan
 
 
 def verdicts(rows) -> dict[str, str]:
@@ -55,6 +55,41 @@ def test_a_crash_takes_the_rest_of_its_batch_nowhere(tmp_path):
     run = conform(mini_plan(tmp_path, ["pass"] * 2 + ["crash"] + ["pass"] * 37))
     assert run.counts["pass"] == 39
     assert run.counts["error"] == 1
+
+
+def test_a_target_that_would_end_the_process_is_an_error_in_place(tmp_path):
+    run = conform(mini_plan(tmp_path, ["leave", "interrupt"] * 3 + ["pass"]))
+    assert [row["verdict"] for row in run.rows] == ["error"] * 6 + ["pass"]
+    assert run.rows[0]["message"] == "the target would end the process: SystemExit: I am done"
+    assert run.rows[1]["message"] == "the target would end the process: KeyboardInterrupt: mine"
+    assert "_leave" in "".join(run.rows[0]["details"]["traceback"])
+
+
+def test_after_three_losses_in_a_row_the_rest_of_the_clause_is_not_run(tmp_path):
+    run = conform(mini_plan(tmp_path, ["sleep"] * 40 + ["2:pass"] * 2, time_limit=0.2))
+    messages = [row["message"] for row in run.rows]
+    assert messages[:3] == ["timed out after 0.2 s"] * 3
+    reason = "not run: the target crashed or timed out 3 times in a row in MINI-1 (at last: timed out after 0.2 s)"
+    assert set(messages[3:40]) == {reason}
+    assert [row["verdict"] for row in run.rows] == ["error"] * 40 + ["pass"] * 2
+
+
+def test_a_case_that_ends_begins_the_count_anew_and_an_unsupported_one_does_not(tmp_path):
+    run = conform(mini_plan(tmp_path, ["crash", "crash", "fail", "crash", "unsupported", "crash", "pass", "pass"]))
+    assert not any("not run" in row["message"] for row in run.rows)
+    run = conform(mini_plan(tmp_path, ["crash", "unsupported", "crash", "crash", "pass"]))
+    assert "not run" in run.rows[-1]["message"]
+
+
+def test_after_three_such_clauses_the_rest_of_the_target_is_not_run_and_of_others_is(tmp_path):
+    deeds = [f"{clause}:crash-other" for clause in range(1, 9) for _ in range(5)]
+    run = conform(mini_plan(tmp_path, deeds, targets=("mini", "other"), jobs=2))
+    assert {row["verdict"] for row in run.rows if row["target"] == "mini"} == {"pass"}
+    others = [row for row in run.rows if row["target"] == "other"]
+    assert {row["verdict"] for row in others} == {"error"}
+    # Two workers: as many again may have been on their way when the third was lost.
+    assert sum("SIGSEGV" in row["message"].split("(at last")[0] for row in others) <= 18
+    assert "in a row in each of MINI-" in others[-1]["message"]
 
 
 def test_rows_come_in_the_order_of_spec_and_targets_whatever_finishes_first(tmp_path):
@@ -187,14 +222,14 @@ def running(tmp_path, request):
     does = getattr(request, "param", "quick")
     root = str(request.config.rootpath)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path])}
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(tmp_path), does],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-        start_new_session=True,
-        preexec_fn=heed_ctrl_c,
-    )
+    with heeding_ctrl_c():
+        process = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(tmp_path), does],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
     for _ in range(3):
         assert process.stdout.readline() == "row\n"
     yield process

@@ -85,11 +85,13 @@ def test_other_ops_of_a_file_are_offered(module):
         ("no_such_module:f", "No module named 'no_such_module'"),
         ("mine:array_of_nothing", "is a int"),
         ("broken.py", r"broken\.py cannot be loaded: SyntaxError"),
+        ("leaving.py", r"leaving\.py cannot be loaded: SystemExit: 3"),
         ("empty.py", "has no function attention; it has none"),
     ],
 )
 def test_what_does_not_open_says_why(text, said, module, tmp_path):
     (tmp_path / "broken.py").write_text("def (")
+    (tmp_path / "leaving.py").write_text("raise SystemExit(3)")
     (tmp_path / "empty.py").write_text("")
     with pytest.raises(TargetError, match=said):
         open_target(text)
