@@ -14,10 +14,11 @@ __all__ = ["Mutant", "StaleMutant", "Verdict", "all_mutants", "find", "run_mutan
 
 def all_mutants() -> tuple[Mutant, ...]:
     """Every mutant, in order."""
-    from . import attention_faults, blockwise_faults, cache_faults, kernel_faults, model_faults
+    from . import attention_faults, blockwise_faults, cache_faults, count_faults, kernel_faults, model_faults
 
-    of_attention = attention_faults.MUTANTS + blockwise_faults.MUTANTS + kernel_faults.MUTANTS
-    return of_attention + model_faults.MUTANTS + cache_faults.MUTANTS
+    of_attention = attention_faults.MUTANTS + blockwise_faults.MUTANTS
+    of_kernels = kernel_faults.MUTANTS + count_faults.MUTANTS
+    return of_attention + of_kernels + model_faults.MUTANTS + cache_faults.MUTANTS
 
 
 def find(name: str) -> Mutant:
