@@ -31,8 +31,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="TARGET",
-        help="hold this target to the spec: mlx_tx, mx.fast, package.module:factory, or a .py file (repeatable). It runs "
-        "in this process: a crash or a hang of it ends or stops pytest (mlx-tx conform survives it)",
+        help="hold this target to the spec: mlx_tx, mx.fast, package.module:factory, or a .py file (repeatable). It "
+        "runs in this process: a crash or a hang of it ends or stops pytest (mlx-tx conform survives it)",
     )
     group.addoption(
         "--mlxtx-clause",

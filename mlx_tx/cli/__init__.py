@@ -6,6 +6,7 @@ Exit status: 0 conforms (or done), 1 does not conform, 2 wrong usage, 3 errored 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from types import ModuleType
 
 from .. import __version__
 from . import bench, conform, diff, doctor, explain, kernels, mutants, report, spec
-from .common import FailedError, UsageError
+from .common import FailedError, UsageError, is_full
 
 COMMANDS: tuple[ModuleType, ...] = (conform, report, diff, explain, spec, mutants, kernels, bench, doctor)
 EXIT_USAGE, EXIT_ERRORED, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 2, 3, 130, 141
@@ -40,6 +41,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
+    # A terminal or file that cannot show a character shows another one; no result is lost for it.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     args = make_parser().parse_args(argv)
     try:
         status = int(args.run(args))
@@ -51,10 +55,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"mlx-tx {args.command}: {error}", file=sys.stderr)
         return EXIT_ERRORED
     except BrokenPipeError:
-        # The reader has what it wanted. Python would complain once more when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has what it wanted.
+        _drop_stdout()
         return EXIT_BROKEN_PIPE
+    except OSError as error:
+        if not is_full(error):
+            raise
+        _drop_stdout()
+        print(f"mlx-tx {args.command}: cannot write: {error.strerror}", file=sys.stderr)
+        return EXIT_ERRORED
     except KeyboardInterrupt:
         print(f"mlx-tx {args.command}: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     return status
+
+
+def _drop_stdout() -> None:
+    """What is still to be written goes nowhere, or Python would complain once more when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,18 +70,31 @@ def count(text: str) -> int:
     return value
 
 
+def is_full(error: OSError) -> bool:
+    """Whether there was no room left to write to."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 @contextmanager
 def usage_errors() -> Iterator[None]:
     """Turn the suite's errors about what the user gave into usage errors."""
-    from mlx_tx_conformance.runner import JournalError, PoolError, RefusedError, SelectionError, WaiverError
+    from mlx_tx_conformance.runner import (
+        JournalError,
+        JournalWriteError,
+        PoolError,
+        RefusedError,
+        SelectionError,
+        WaiverError,
+    )
     from mlx_tx_conformance.runner.environment import DeviceError
+    from mlx_tx_conformance.spec import SpecError
     from mlx_tx_conformance.targets import TargetError
 
     try:
         yield
-    except (JournalError, RefusedError, SelectionError, WaiverError, DeviceError, TargetError) as error:
+    except (JournalError, RefusedError, SelectionError, SpecError, WaiverError, DeviceError, TargetError) as error:
         raise UsageError(str(error)) from error
-    except PoolError as error:
+    except (PoolError, JournalWriteError) as error:
         raise FailedError(str(error)) from error
 
 
@@ -114,6 +128,6 @@ def write_text(path: Path | None, text: str) -> None:
         sys.stdout.write(text)
         return
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
+        raise (FailedError if is_full(error) else UsageError)(f"{path}: {error.strerror}") from error

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         _show_list(chosen, args.format)
         return 0
     verdicts = []
-    for verdict in run_mutants(chosen, jobs=args.jobs, matrix=args.matrix):
+    for verdict in run_mutants(chosen, jobs=min(args.jobs, len(chosen), os.cpu_count() or 1), matrix=args.matrix):
         verdicts.append(verdict)
         if args.format == "pretty":
             print(_line(verdict), flush=True)

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from mlx_tx_conformance.runner import Watcher
@@ -39,7 +39,7 @@ def _lines() -> Watcher:
         state["bad"] += row["verdict"] in ("fail", "error")
         if time.monotonic() - state["said"] >= LINE_EVERY_SECONDS:
             state["said"] = time.monotonic()
-            print(f"{state['done']}/{state['total']}, {state['bad']} failed", file=sys.stderr, flush=True)
+            _say(f"{state['done']}/{state['total']}, {state['bad']} failed")
 
     return Watcher(started, row)
 
@@ -68,5 +68,11 @@ def _bar() -> Iterator[Watcher]:
 
 def _say_start(header: Mapping[str, Any], done: int, total: int) -> None:
     if done:
-        print(f"resuming: {done} of {total} results are there", file=sys.stderr)
+        _say(f"resuming: {done} of {total} results are there")
     del header
+
+
+def _say(text: str) -> None:
+    # A run does not end because nobody can hear how far it is.
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)

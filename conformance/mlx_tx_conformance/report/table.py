@@ -82,10 +82,17 @@ def header_line(header: Mapping[str, Any]) -> str:
 def conclusion(run: Run) -> str:
     """The last line: verdicts, time, and what the exit status says."""
     seconds = f" in {run.seconds:.1f} s" if run.seconds else ""
-    end = f"{counts_text(run.counts)}{seconds}: {MEANING[run.exit_code]}"
+    nothing = run.nothing_ran()
+    errored = run.exit_code == EXIT_ERRORED and not run.counts["error"]  # then it is for one of the reasons below
+    said = [nothing] * bool(nothing) if errored else [MEANING[run.exit_code]]
     if run.truncated:
-        end += f", and incomplete ({'; '.join(run.truncated)})"
-    return end
+        said.append(f"incomplete ({'; '.join(run.truncated)})")
+    last = f"{counts_text(run.counts)}{seconds}: {', and '.join(said)}"
+    if nothing:
+        return last
+    # A target of several that supports none of the cases: the verdict of the others is not its own.
+    idle = {column_title(column): run.nothing_ran(column) for column in run.columns}
+    return "\n".join([*(f"{title}: {reason}" for title, reason in idle.items() if reason), last])
 
 
 def explain_command(row: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Running cases on targets: workers, journal, resume, waivers."""
 
 from .conform import InterruptedRunError, Plan, Watcher, conform, default_jobs
-from .journal import Journal, JournalError, read_journal
+from .journal import Journal, JournalError, JournalWriteError, read_journal
 from .pool import PoolError, RefusedError
 from .result import EXIT_CONFORMS, EXIT_DIFFERS, EXIT_ERRORED, EXIT_USAGE, Run, run_of
 from .select import SelectionError, select
@@ -15,6 +15,7 @@ __all__ = [
     "InterruptedRunError",
     "Journal",
     "JournalError",
+    "JournalWriteError",
     "Plan",
     "PoolError",
     "RefusedError",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..spec.loader import spec_hash
 from .journal import JournalWriter, check_resumable, read_journal
 from .pool import run_tasks
 from .result import Run
-from .rows import Row, count_verdicts, in_order, key
+from .rows import Row, count_verdicts, in_order
 from .waivers import CLAUSE as WAIVERS_CLAUSE
 from .waivers import Waivers
 from .worker import CHECKS, OPENER, Setup, Task
@@ -37,6 +38,14 @@ class Plan:
     time_limit: float = TIME_LIMIT
     checks: str = CHECKS
     opener: str = OPENER
+    # What chose the cases, by option, for those who read the journal.
+    selection: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def cases_hash(self) -> str:
+        """A sha256 of the ids of the cases to run, in the order of the spec."""
+        ids = [case.id for _, case in sorted(self.cases, key=lambda item: item[0])]
+        return hashlib.sha256("\n".join(ids).encode()).hexdigest()
 
 
 def _nobody(*_: Any) -> None:
@@ -133,6 +142,8 @@ class _Session:
             "spec_hash": spec_hash(self.plan.spec_root),
             "targets": list(self.plan.targets),
             "cases": len(self.plan.cases),
+            "cases_hash": self.plan.cases_hash,
+            "selection": {name: list(globs) for name, globs in self.plan.selection.items() if globs},
             "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
         if self.journal is None:
@@ -150,8 +161,3 @@ class _Session:
         self.rows.append(row)
         self.writer.row(row)
         self.watcher.row(row)
-
-
-def result_keys(run: Run) -> set[tuple[str, str, str]]:
-    """The results that a run holds, as (case, target, device)."""
-    return {key(row) for row in run.rows}

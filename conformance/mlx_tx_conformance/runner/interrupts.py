@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 
 @contextmanager
@@ -18,7 +19,7 @@ def listening() -> Iterator[Callable[[], bool]]:
         return
     came = False
 
-    def handler(number: int, frame: object) -> None:
+    def handler(number: int, frame: FrameType | None) -> None:
         nonlocal came
         came = True
         before(number, frame)

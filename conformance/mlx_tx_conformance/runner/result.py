@@ -34,11 +34,22 @@ class Run:
 
     @property
     def exit_code(self) -> int:
-        """0 conforms, 1 does not, 3 errored or incomplete. A failure outweighs an error: it is a finding."""
+        """0 conforms, 1 does not, 3 errored, incomplete, or nothing was run. A failure outweighs an error: it is a
+        finding."""
         counts = self.counts
         if counts["fail"]:
             return EXIT_DIFFERS
-        return EXIT_ERRORED if counts["error"] or self.truncated else EXIT_CONFORMS
+        return EXIT_ERRORED if counts["error"] or self.truncated or self.nothing_ran() else EXIT_CONFORMS
+
+    def nothing_ran(self, column: tuple[str, str] | None = None) -> str:
+        """Why nothing can be said of a column (without one, of the run): every case is unsupported. Else empty."""
+        rows = [row for row in self.rows if column in (None, (row["target"], row["device"]))]
+        if any(row["verdict"] != "unsupported" for row in rows):
+            return ""
+        if not rows:
+            return "nothing was run: there are no results"
+        example = f"{rows[0]['case']}: {rows[0]['message']}"
+        return f"nothing was run: every case is unsupported, for example {example}"
 
     @property
     def columns(self) -> list[tuple[str, str]]:

@@ -102,7 +102,7 @@ def serve(connection: Connection) -> None:
 
 def _open(connection: Connection, setup: Setup) -> tuple[Callable[[Any, Any], Outcome], list[Any]] | None:
     """Import what the setup names and report the environment, or why it cannot be had."""
-    from ..targets import TargetError
+    from ..targets import TargetError, source_hash
     from .environment import DeviceError, choose_device, describe, preload_blas
 
     try:
@@ -118,6 +118,7 @@ def _open(connection: Connection, setup: Setup) -> tuple[Callable[[Any, Any], Ou
     except Exception:
         connection.send(("broken", traceback.format_exc()))
         return None
+    facts["target_hashes"] = {text: source_hash(text) for text in setup.targets}
     connection.send(("ready", {**facts, "target_devices": [target.device for target in targets]}))
     return check, targets
 

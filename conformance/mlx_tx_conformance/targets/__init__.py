@@ -3,6 +3,7 @@
 from .base import BaseTarget, Capabilities, TargetError
 from .function import function_target
 from .registry import GROUP, expand_target, open_target
+from .source import source_hash
 
 __all__ = [
     "GROUP",
@@ -12,4 +13,5 @@ __all__ = [
     "expand_target",
     "function_target",
     "open_target",
+    "source_hash",
 ]

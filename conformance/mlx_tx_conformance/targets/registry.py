@@ -52,7 +52,7 @@ def open_target(text: str, device: str = "cpu") -> Target:
         from .mx_fast import MxFast
 
         return MxFast(device)
-    file, name = _file_and_name(text)
+    file, name = file_and_name(text)
     if file is not None:
         return _from_module(
             _load_file(file), name or "attention", device, label=f"{file.name}:{name}" if name else file.name
@@ -78,7 +78,8 @@ def open_target(text: str, device: str = "cpu") -> Target:
     )
 
 
-def _file_and_name(text: str) -> tuple[Path | None, str]:
+def file_and_name(text: str) -> tuple[Path | None, str]:
+    """The file and the function that a target's text names, or ``None`` where it names no file."""
     if text.endswith(".py"):
         return Path(text), ""
     head, _, tail = text.rpartition(":")

@@ -9,6 +9,7 @@ from importlib.resources import files
 
 import jsonschema
 import pytest
+
 from mlx_tx_conformance.ledger import divergences
 from mlx_tx_conformance.outcome import VERDICTS
 from mlx_tx_conformance.report import FORMATS, pretty, render
@@ -180,3 +181,23 @@ def test_junit_survives_what_xml_cannot_write():
 def test_an_incomplete_run_says_so_in_every_form(form, tmp_path):
     path = write(tmp_path / "a", [row("A-1/x")], footer=False)
     assert "no footer" in render(run_of([read_journal(path)]), form)
+
+
+def test_the_last_line_says_why_a_run_without_a_failure_does_not_conform():
+    def last(*rows, **rest):
+        return render(run(*rows, **rest), "pretty").splitlines()[-1]
+
+    assert last(row("A-1/a"), truncated=["a: no footer"]) == "1 pass in 1.5 s: incomplete (a: no footer)"
+    both = last(row("A-1/a", "error"), truncated=["a: no footer"])
+    assert both == "1 error in 1.5 s: errored, and incomplete (a: no footer)"
+    idle = row("A-1/a", "unsupported") | {"message": "no argument causal"}
+    assert last(idle) == (
+        "1 unsupported in 1.5 s: nothing was run: every case is unsupported, for example A-1/a: no argument causal"
+    )
+
+
+def test_a_target_that_supports_nothing_is_named_beside_one_that_conforms():
+    idle = row("A-1/a", "unsupported", "two") | {"message": "no argument causal"}
+    *_, named, last = render(run(row("A-1/a", target="one"), idle), "md").splitlines()
+    assert named.startswith("two, cpu: nothing was run: every case is unsupported")
+    assert last.endswith(": conforms")

@@ -12,7 +12,16 @@ from dataclasses import replace
 
 import pytest
 
-from mlx_tx_conformance.runner import JournalError, PoolError, RefusedError, Waivers, Watcher, conform, read_journal
+from mlx_tx_conformance.runner import (
+    JournalError,
+    PoolError,
+    RefusedError,
+    Waivers,
+    Watcher,
+    conform,
+    pool,
+    read_journal,
+)
 from mlx_tx_conformance.runner.rows import Row
 from mlx_tx_conformance.runner.waivers import Waiver
 
@@ -105,6 +114,14 @@ def test_every_case_runs_once_on_every_target_with_several_workers(tmp_path):
     assert len({(row["case"], row["target"]) for row in run.rows}) == 202
 
 
+def test_no_more_workers_start_than_there_are_tasks(tmp_path, monkeypatch):
+    started = []
+    start = pool._Pool._start
+    monkeypatch.setattr(pool._Pool, "_start", lambda self: started.append(1) or start(self))
+    conform(mini_plan(tmp_path, ["pass", "pass"], jobs=100_000))
+    assert len(started) == 2
+
+
 def test_the_seed_reaches_the_case(tmp_path):
     run = conform(mini_plan(tmp_path, ["seed"], seed=7))
     assert run.rows[0]["message"] == "seed 7"
@@ -183,6 +200,44 @@ def test_a_journal_of_another_run_is_not_resumed(tmp_path, change, named):
     with pytest.raises(JournalError, match=named):
         conform(replace(plan, **change), resume=out)
     assert out.read_text() == before
+
+
+def test_a_run_of_other_cases_is_not_resumed(tmp_path):
+    out = tmp_path / "run.jsonl"
+    plan = mini_plan(tmp_path, ["pass", "pass", "pass"])
+    conform(replace(plan, cases=plan.cases[:2], selection={"clause": ["MINI-*"], "tag": []}), out=out)
+    before = out.read_text()
+    with pytest.raises(JournalError, match=r"2 cases \(--clause MINI-\*\), and this one is of 3 cases \(the who"):
+        conform(plan, resume=out)
+    # As many cases, but others.
+    with pytest.raises(JournalError, match="it is a run of 2 cases"):
+        conform(replace(plan, cases=plan.cases[1:]), resume=out)
+    assert out.read_text() == before
+
+
+def test_a_run_of_a_target_whose_code_has_changed_is_not_resumed(tmp_path):
+    out = tmp_path / "run.jsonl"
+    target = tmp_path / "mine.py"
+    target.write_text("# one\n")
+    plan = mini_plan(tmp_path, ["pass", "pass"], targets=("mini", str(target)))
+    conform(plan, out=out)
+    assert conform(plan, resume=out).counts["pass"] == 4
+    assert read_journal(out).header["target_hashes"]["mini"] == ""
+    target.write_text("# two\n")
+    with pytest.raises(JournalError, match=r"the code of .*mine\.py has changed since"):
+        conform(plan, resume=out)
+
+
+def test_a_run_on_other_versions_of_packages_is_not_resumed(tmp_path):
+    out = tmp_path / "run.jsonl"
+    plan = mini_plan(tmp_path, ["pass"])
+    conform(plan, out=out)
+    header, *rest = out.read_text().splitlines(keepends=True)
+    entry = json.loads(header)
+    entry["versions"]["mlx"] = "0.1"
+    out.write_text("".join([json.dumps(entry) + "\n", *rest]))
+    with pytest.raises(JournalError, match=r"its versions is mlx 0\.1, "):
+        conform(plan, resume=out)
 
 
 def test_a_waiver_turns_a_failure_into_waived_in_the_journal_too(tmp_path):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 
 import pytest
 
-from mlx_tx_conformance.runner import JournalError, read_journal, run_of
+from mlx_tx_conformance.runner import JournalError, JournalWriteError, read_journal, run_of
 from mlx_tx_conformance.runner.journal import JournalWriter
 from mlx_tx_conformance.runner.rows import count_verdicts
 
@@ -129,3 +131,57 @@ def test_a_merge_with_a_truncated_part_is_incomplete(tmp_path):
     run = run_of([read_journal(a), read_journal(b)])
     assert run.truncated
     assert run.exit_code == 3
+
+
+def test_a_journal_that_cannot_be_written_says_so(tmp_path):
+    with pytest.raises(JournalWriteError, match="Is a directory"):
+        JournalWriter(tmp_path).start(HEADER)
+    path = write(tmp_path / "a", [row("A-1/x")], footer=False)
+    (tmp_path / "a.resumed").mkdir()
+    with pytest.raises(JournalWriteError, match="Is a directory"):
+        JournalWriter(path).resume(read_journal(path))
+    assert len(read_journal(path).rows) == 1
+
+
+def test_a_full_disk_is_said_once(tmp_path):
+    path = write(tmp_path / "a", [row("A-1/x")], footer=False)
+    writer = JournalWriter(path)
+    writer.resume(read_journal(path))
+    writer._file = Full(writer._file)
+    with pytest.raises(JournalWriteError, match="a cannot be written: No space left"):
+        writer.row(row("A-1/y"))
+    writer.close()
+    assert len(read_journal(path).rows) == 1
+
+
+class Full:
+    """A file on a disk that is full: nothing that waits to be written can be."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def write(self, text):
+        pass
+
+    def flush(self):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def close(self):
+        self.file.close()
+        self.flush()
+
+
+def test_half_a_surrogate_pair_in_a_message_is_kept(tmp_path):
+    path = write(tmp_path / "a", [row("A-1/x") | {"message": "\udc80…"}])
+    assert read_journal(path).rows[0]["message"] == "\udc80…"
+
+
+def test_a_run_in_which_nothing_ran_does_not_conform(tmp_path):
+    rows = [row("A-1/x", "unsupported") | {"message": "no argument causal"}, row("A-1/y", "unsupported")]
+    run = run_of([read_journal(write(tmp_path / "a", rows))])
+    assert run.exit_code == 3
+    assert run.nothing_ran() == "nothing was run: every case is unsupported, for example A-1/x: no argument causal"
+    run = run_of([read_journal(write(tmp_path / "b", [*rows, row("A-1/x", target="other")]))])
+    assert run.exit_code == 0
+    assert run.nothing_ran(("mini", "cpu"))
+    assert not run.nothing_ran(("other", "cpu"))
