@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 import xml.etree.ElementTree as ET
 
 import pytest
 
 from mlx_tx.cli import main
-from mlx_tx_conformance.runner import read_journal
+from mlx_tx_conformance.runner import default_jobs, read_journal
 
 from ..conformance.runner.miniatures import RIGHT, UPPER_LEFT, tiny_spec
 
@@ -114,3 +115,59 @@ def test_explain_of_a_passing_case_is_0_and_has_no_snippet(project, capsys):
     assert "Every stage agrees" in capsys.readouterr().out
     assert explain("ATT-3/equals-oracle", "--target", "right.py", "--snippet", "s.py") == 2
     assert "no snippet" in capsys.readouterr().err
+
+
+def cut(path, lines: int) -> None:
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:lines]))
+
+
+def test_resume_goes_on_with_the_journals_own_plan(project, capsys):
+    journal = project / "run.jsonl"
+    assert conform("--target", "right.py", "--clause", "MSK-1", "--seed", "3", "--out", "run.jsonl") == 0
+    cut(journal, 2)
+    assert conform("--resume", "run.jsonl", "--clause", "ATT-3") == 2
+    assert "it is a run of 3 cases (--clause MSK-1)" in capsys.readouterr().err
+    assert read_journal(journal).truncated
+    assert conform("--resume", "run.jsonl") == 0
+    whole = read_journal(journal)
+    assert not whole.truncated
+    assert [row["clause"] for row in whole.rows] == ["MSK-1"] * 3
+    assert whole.header["seed"] == 3
+
+
+def test_resume_refuses_a_target_that_was_changed(project, capsys):
+    assert conform("--target", "right.py", "--out", "run.jsonl") == 0
+    cut(project / "run.jsonl", 2)
+    (project / "right.py").write_text(UPPER_LEFT)
+    assert conform("--resume", "run.jsonl") == 2
+    assert "the code of right.py has changed since" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["pretty", "json", "junit"])
+def test_a_target_that_supports_nothing_does_not_conform(project, capsys, form):
+    (project / "none.py").write_text("def attention(q, k, v): return v\n")
+    assert conform("--target", "none.py", "--clause", "MSK-1", "--format", form) == 3
+    shown = capsys.readouterr()
+    reason = "nothing was run: every case is unsupported, for example MSK-1/equals-oracle[float32]: no argument causal"
+    assert reason in (shown.out if form == "pretty" else shown.err)
+
+
+def test_a_fault_seen_at_expansion_is_2_with_file_and_line(project, capsys):
+    path = project / "spec" / "mask" / "msk-1.yaml"
+    path.write_text(path.read_text().replace("T_q: 5", "T_q: T_q + 1"))
+    for command in (["conform", "--clause", "MSK-1"], ["explain", "ATT-3/equals-oracle"]):
+        assert main([*command, "--spec", "spec"]) == 2
+        assert "mask/msk-1.yaml:" in capsys.readouterr().err
+
+
+def test_out_on_a_folder_is_2(project, capsys):
+    assert conform("--target", "right.py", "--out", "spec") == 2
+    assert "--out: spec is a folder" in capsys.readouterr().err
+
+
+def test_no_more_jobs_than_cores(project, monkeypatch):
+    plans = []
+    monkeypatch.setattr("mlx_tx_conformance.runner.conform", lambda plan, **_: plans.append(plan) or sys.exit(9))
+    with pytest.raises(SystemExit):
+        main(["conform", "--spec", "spec", "--jobs", "100000", "--device", "cpu"])
+    assert plans[0].jobs == default_jobs()

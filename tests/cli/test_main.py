@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import signal
 import subprocess
@@ -111,6 +113,51 @@ def test_a_reader_that_has_enough_is_no_error():
     assert "Traceback" not in process.stderr.read()
     process.stderr.close()
     assert process.wait() in (0, 141)
+
+
+class FullDisk(io.RawIOBase):
+    """A file that takes nothing until somebody makes room."""
+
+    def __init__(self, file):
+        self.file = file
+        self.full = True
+
+    def writable(self):
+        return True
+
+    def fileno(self):
+        return self.file.fileno()
+
+    def write(self, data):
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return len(data)
+
+
+@pytest.mark.parametrize("arguments", [["spec", "list", "--cases"], ["conform", "--target", "right.py", "--quiet"]])
+def test_a_full_disk_behind_stdout_is_3_with_one_line(arguments, spec, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "right.py").write_text(RIGHT)
+    with (tmp_path / "out").open("wb") as file:
+        disk = FullDisk(file)
+        stdout = io.TextIOWrapper(io.BufferedWriter(disk), "utf-8")
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert main([*arguments, "--spec", spec]) == 3
+        disk.full = False
+        stdout.close()
+    assert capsys.readouterr().err == f"mlx-tx {arguments[0]}: cannot write: No space left on device\n"
+
+
+def test_a_terminal_that_shows_ascii_alone_gets_other_characters(spec, tmp_path):
+    (tmp_path / "wrong.py").write_text(UPPER_LEFT)
+    plain = {**environment(), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-P", "-m", "mlx_tx", "conform", "--target", "wrong.py", "--spec", spec, "--quiet"]
+    done = subprocess.run(
+        [*command, "--format", "md"], cwd=tmp_path, capture_output=True, text=True, env=plain, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == ""
+    assert "| MSK-1 | ? 2/2 fail |" in done.stdout
 
 
 def test_ctrl_c_ends_conform_with_a_journal_to_go_on_with(spec, tmp_path):
