@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
@@ -28,3 +29,11 @@ def to_numpy(array: Any) -> np.ndarray:
         bits = np.array(array.reshape(-1).view(mx.uint16))
         return bits.view(ml_dtypes.bfloat16).reshape(array.shape)
     return np.array(array)
+
+
+def paired(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays with the two of a segment pair as one argument, as an implementation is given them."""
+    given = dict(arrays)
+    if "q_segments" in given:
+        given["segments"] = (given.pop("q_segments"), given.pop("kv_segments"))
+    return given

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from ..call import Call, Result, Unsupported
+from .arrays import paired
 from .base import ATTENTION_OPS, BaseTarget, Capabilities, Reproduction, keyword_text
 from .derive import Arrays
+from .forms import BOTH, form_of, forms_taken, is_sound_pair
 from .mlx_target import FIGURES, MLXTarget, native
-from .mlx_tx import paired
 from .posing import BOOLEAN, pose_as_mask, spelled_out
 
 LIBRARIES = ("mlx", "numpy")
@@ -32,15 +33,23 @@ class UserFunction:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        parameters = list(inspect.signature(function).parameters.values())
-        names = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        if len(names) < CORE:
+        name = getattr(function, "__name__", "it")
+        try:
+            parameters = list(inspect.signature(function).parameters.values())
+        except ValueError:
             raise TypeError(
-                f"an attention takes q, k and v first; {getattr(function, '__name__', 'it')} takes "
-                f"{', '.join(p.name for p in names) or 'nothing'}"
+                f"the arguments of {name} cannot be read, since it is built in; wrap it in a function: "
+                f"def attention(q, k, v, scale, mask=None): return {name}(q, k, v, scale=scale, mask=mask)"
+            ) from None
+        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        if len(positional) < CORE and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+            raise TypeError(
+                f"an attention takes q, k and v first; {name} takes {', '.join(p.name for p in named) or 'nothing'}"
             )
         self.anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        self.extra = {p.name: p for p in names[CORE:]}
+        self.extra = {p.name: p for p in named if p not in positional[:CORE]}
+        self.windows = forms_taken(function, self.extra.get("window"))
 
     @property
     def takes(self) -> frozenset[str] | None:
@@ -60,18 +69,31 @@ class UserFunction:
         )
         if "q_segments" in call.arrays:
             given |= {"segments"}
-        missing = frozenset(given - set(self.extra))
-        if "q_offset" in missing and {"causal", "window", "alibi"} & set(self.extra) & given:
+        missing = given - set(self.extra)
+        if self.window_refusal(call) is not None:
+            missing.add("window")
+        if "q_offset" in missing and {"causal", "window", "alibi"} & (given - missing):
             # The function would place its own causal mask or window without knowing where the queries stand.
             raise Unsupported("no argument q_offset")
-        return missing
+        return frozenset(missing)
+
+    def window_refusal(self, call: Call) -> str | None:
+        """Why the function's own argument ``window`` does not take this one, or ``None``."""
+        form = form_of(call.options.get("window"))
+        if form is None or form in self.windows or "window" not in self.extra:
+            return None
+        return f"window takes {', '.join(self.windows)} alone, as it is annotated"
 
     def prepared(self, call: Call) -> Call:
         """The call as the function can be given it. Raises Unsupported where there is no such form."""
         if call.op not in ATTENTION_OPS:
             return call
         call = spelled_out(call)
-        return pose_as_mask(call, self.posed(call))
+        posed = self.posed(call)
+        refusal = None if "window" in posed else self.window_refusal(call)
+        if refusal is not None:
+            raise Unsupported(refusal)
+        return pose_as_mask(call, posed)
 
     def __call__(self, arrays: Mapping[str, Any], options: Mapping[str, Any], want_lse: bool) -> tuple[Any, Any]:
         # A flag that is off is as good as absent to a function that does not know it.
@@ -86,7 +108,15 @@ class UserFunction:
         for name, parameter in self.extra.items():
             if parameter.default is parameter.empty:
                 keywords.setdefault(name, False if name in ("causal", "return_lse") else None)
-        result = self.function(*core, **keywords)
+        try:
+            result = self.function(*core, **keywords)
+        except TypeError as error:
+            if "window" in self.extra and self.windows == BOTH and is_sound_pair(keywords.get("window")):
+                raise TypeError(
+                    f"{error} (window was the pair {keywords['window']}; a function that takes an integer alone "
+                    "says so by the annotation window: int | None)"
+                ) from error
+            raise
         return result if want_lse else (result, None)
 
 

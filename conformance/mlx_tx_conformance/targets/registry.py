@@ -138,13 +138,13 @@ def _from_object(found: Any, device: str, label: str, settings: dict[str, Any] |
     if not inspect.isclass(found) and isinstance(found, Target):
         return found
     if not callable(found):
-        raise TargetError(f"{label} is a {type(found).__name__}, expected a function or a target")
+        raise TargetError(f"{label} is {_kind(found)}, expected a function or a target")
     if _is_factory(found):
         made = _loading(label, found)
         if isinstance(made, Target):
             return made
         if not callable(made):
-            raise TargetError(f"{label}() gave a {type(made).__name__}, expected a function or a target")
+            raise TargetError(f"{label}() gave {_kind(made)}, expected a function or a target")
         found = made
     settings = settings or {}
     try:
@@ -167,9 +167,16 @@ def _is_factory(found: Callable[..., Any]) -> bool:
         parameters = inspect.signature(found).parameters.values()
     except (TypeError, ValueError):
         return False
-    return not any(p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters) and (
-        inspect.isclass(found) or len([p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]) < 3
-    )
+    if any(p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
+        return False
+    # An attention may take its three arrays as *args, or give them defaults.
+    arrays = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return inspect.isclass(found) or (len(arrays) < 3 and not any(p.kind is p.VAR_POSITIONAL for p in parameters))
+
+
+def _kind(found: Any) -> str:
+    name = type(found).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 def _suggestion(text: str, known: list[str]) -> str:

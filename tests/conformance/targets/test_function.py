@@ -133,6 +133,63 @@ def test_an_own_causal_is_not_combined_with_an_offset_it_does_not_know():
     assert function_target(attention).supports(call) == "no argument q_offset"
 
 
+def of_integers(q, k, v, scale, window: int | None = None):
+    assert window is None or window >= 1  # a pair cannot be compared
+    return v
+
+
+def of_integers_with_a_mask(q, k, v, scale, mask=None, window: int | None = None):
+    assert window is None or window >= 1
+    return weights(q, k, scale, mask) @ v
+
+
+def of_pairs(q, k, v, scale, window: tuple[int | None, int | None] | None = None):
+    return v
+
+
+def of_both(q, k, v, scale, window: int | list[int] | None = None):
+    return v
+
+
+def without_a_word(q, k, v, scale, window=None):
+    assert window is None or window >= 1
+    return v
+
+
+@pytest.mark.parametrize(
+    ("function", "integer", "pair"),
+    [
+        (of_integers, None, "window takes an integer alone, as it is annotated"),
+        (of_integers_with_a_mask, None, None),
+        (of_pairs, "window takes a pair (left, right) alone, as it is annotated", None),
+        (of_both, None, None),
+        (without_a_word, None, None),
+    ],
+)
+def test_the_annotation_of_window_says_which_forms_are_supported(function, integer, pair):
+    target = function_target(function)
+    assert target.supports(Call("attention", arrays(), {"window": 2})) == integer
+    assert target.supports(Call("attention", arrays(), {"window": [1, 0]})) == pair
+
+
+def test_a_form_that_window_does_not_take_goes_through_mask():
+    given = arrays()
+    i, j = np.arange(5)[:, None], np.arange(5)
+    target = function_target(of_integers_with_a_mask)
+    result = target.run(Call("attention", given, {"window": [1, 1], "q_offset": 1}))
+    assert np.allclose(result.outputs["out"], reference(given, allowed=np.abs(i + 1 - j) <= 1), atol=1e-5)
+
+
+def test_a_pair_to_a_function_that_does_not_say_is_an_error_with_the_way_out():
+    target = function_target(without_a_word)
+    with pytest.raises(TypeError, match=r"the pair \(1, 0\); .* annotation window: int \| None"):
+        target.run(Call("attention", arrays(), {"window": [1, 0]}))
+    # Where the pair is wrong by itself the function's own message is what is judged.
+    with pytest.raises(TypeError) as caught:
+        target.run(Call("attention", arrays(), {"window": [-1, 0]}))
+    assert "annotation" not in str(caught.value)
+
+
 def test_keyword_arguments_take_everything():
     def attention(q, k, v, **options):
         return v

@@ -83,14 +83,18 @@ def test_other_ops_of_a_file_are_offered(module):
         ("mine.py:atention", "did you mean 'attention'"),
         ("mine:atention", "did you mean 'attention'"),
         ("no_such_module:f", "No module named 'no_such_module'"),
-        ("mine:array_of_nothing", "is a int"),
+        ("mine:array_of_nothing", "is an int, expected"),
         ("broken.py", r"broken\.py cannot be loaded: SyntaxError"),
+        ("builtin.py", r"cannot be read, since it is built in; wrap it in a function: def attention\(q, k, v"),
+        ("giving.py", r"giving\.py\(\) gave an int, expected"),
         ("leaving.py", r"leaving\.py cannot be loaded: SystemExit: 3"),
         ("empty.py", "has no function attention; it has none"),
     ],
 )
 def test_what_does_not_open_says_why(text, said, module, tmp_path):
     (tmp_path / "broken.py").write_text("def (")
+    (tmp_path / "builtin.py").write_text("import mlx.core as mx\nattention = mx.fast.scaled_dot_product_attention")
+    (tmp_path / "giving.py").write_text("def attention(): return 3")
     (tmp_path / "leaving.py").write_text("raise SystemExit(3)")
     (tmp_path / "empty.py").write_text("")
     with pytest.raises(TargetError, match=said):
@@ -119,3 +123,19 @@ def test_an_entry_point_is_a_target(module, monkeypatch):
 
     monkeypatch.setattr("mlx_tx_conformance.targets.registry.entry_points", lambda group: [Entry])
     assert open_target("theirs").name == "theirs"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def attention(*a, **kw): return a[2]",
+        "def attention(*a): return a[2]",
+        "def attention(q, *rest): return rest[1]",
+    ],
+)
+def test_a_function_of_any_arguments_is_an_attention_and_no_factory(text, module, tmp_path):
+    (tmp_path / "any.py").write_text(text)
+    target = open_target("any.py")
+    assert np.array_equal(target.run(call()).outputs["out"], np.ones((1, 2, 3, 4)))
+    assert (target.supports(call(softcap=2.0)) is None) == ("kw" in text)
+    assert target.supports(call(scale=0.5)) == (None if "kw" in text else "no argument scale")
