@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .common import usage_errors
+from .common import UsageError, usage_errors
 
 HELP = "verdicts that changed from one journal to another (exit 1 where one changed for the worse)"
 
@@ -23,6 +23,9 @@ def run(args: argparse.Namespace) -> int:
 
     with usage_errors():
         before, after = (run_of([read_journal(path)]) for path in (args.before, args.after))
-    found = changes(before, after)
+    try:
+        found = changes(before, after)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     print(diff_text(before, after, found), end="")
     return 1 if any(change.worse for change in found) else 0

@@ -179,7 +179,8 @@ def _new(args: argparse.Namespace) -> int:
             path, line = new_clause(spec, clause, args.subject or _subject(spec, clause), args.title or "A few words")
     except (SpecError, OSError) as error:
         raise UsageError(str(error)) from error
-    print(f"{path}:{line}: fill in the new {'case' if slash else 'clause'}, then run mlx-tx spec lint")
+    rests = "" if slash else ", list in sources.yaml the statement, paper or report that it rests on"
+    print(f"{path}:{line}: fill in the new {'case' if slash else 'clause'}{rests}, then run mlx-tx spec lint")
     return 0
 
 

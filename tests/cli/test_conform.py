@@ -98,6 +98,9 @@ def test_diff_shows_what_changed_for_the_worse(project, capsys):
     assert "pass → fail" in capsys.readouterr().out
     assert main(["diff", "b.jsonl", "a.jsonl"]) == 0
     assert main(["diff", "a.jsonl", "c.jsonl"]) == 2
+    conform("--target", "wrong.py", "--target", "mx.fast", "--out", "c.jsonl")
+    assert main(["diff", "a.jsonl", "c.jsonl"]) == 2
+    assert "no target in common" in capsys.readouterr().err
 
 
 def explain(*arguments: str) -> int:

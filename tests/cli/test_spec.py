@@ -61,7 +61,13 @@ def test_a_new_case_and_a_new_clause_load_and_run(spec, capsys):
     assert run(spec, "new", "MSK-1/my-case") == 0
     assert "msk-1.yaml:" in capsys.readouterr().out
     assert run(spec, "new", "MSK-2", "--title", "Another mask") == 0
-    assert (spec / "mask" / "msk-2.yaml").is_file()
+    assert "list in sources.yaml the statement, paper or report that it rests on, then run" in capsys.readouterr().out
+    assert run(spec, "lint") == 1
+    (finding,) = capsys.readouterr().out.splitlines()[:-1]
+    file, number = finding.split(":")[:2]
+    lines = (spec.parent / file).read_text().splitlines()
+    assert file.endswith("mask/msk-2.yaml")
+    assert "sources.yaml first; until then lint says" in lines[int(number) - 2]
     assert run(spec, "list") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines if line.startswith("MSK")] == ["MSK-1", "MSK-2"]

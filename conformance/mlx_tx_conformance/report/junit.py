@@ -52,6 +52,9 @@ def render(run: Run) -> str:
         suite = ET.SubElement(top, "testsuite", name="journal", tests="1", errors="1", failures="0", skipped="0")
         case = ET.SubElement(suite, "testcase", classname="journal", name="complete")
         ET.SubElement(case, "error", message=_clean(f"the run is incomplete: {note}"))
+    for name in ("tests", "failures", "errors", "skipped"):
+        top.set(name, str(sum(int(suite.get(name, "0")) for suite in top)))
+    top.set("time", f"{sum(row['seconds'] for row in run.rows):.3f}")
     ET.indent(top)
     return ET.tostring(top, encoding="unicode", xml_declaration=True) + "\n"
 

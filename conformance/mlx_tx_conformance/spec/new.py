@@ -28,6 +28,7 @@ clause: {name}
 title: {title}
 text: >
   What an implementation must do, in a sentence or two that can be checked.
+# What it rests on. A new statement, paper or report goes into sources.yaml first; until then lint says so.
 source: [{{document: suite, statement: {name}}}]
 defaults:
   call: {{op: attention}}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mlx_tx_conformance.report import changes, diff_text
 from mlx_tx_conformance.runner import Run
 
@@ -37,3 +39,26 @@ def test_the_text_has_the_worse_ones_first():
     lines = diff_text(BEFORE, AFTER, changes(BEFORE, AFTER)).splitlines()
     assert [line.split("A-1/")[1][0] for line in lines if "A-1/" in line] == ["a", "f", "b", "e", "g", "d"]
     assert "pass → fail" in lines[0]
+
+
+def of(*rows) -> Run:
+    return Run(({},), rows)
+
+
+def test_runs_of_one_target_each_are_compared_whatever_they_are_called():
+    before = of(row("A-1/a", target="old"), row("A-1/b", "fail", target="old"))
+    after = of(row("A-1/a", "fail", target="new"), row("A-1/b", "fail", target="new"))
+    found = changes(before, after)
+    assert [(change.case, change.target, change.before, change.after) for change in found] == [
+        ("A-1/a", "new", "pass", "fail")
+    ]
+    assert diff_text(before, after, found).splitlines()[0] == "old, cpu → new, cpu"
+    same = of(row("A-1/a", target="new"), row("A-1/b", "fail", target="new"))
+    assert "no verdict changed" in diff_text(before, same, changes(before, same))
+
+
+def test_runs_of_several_targets_have_to_share_one():
+    before = of(row("A-1/a", target="one"), row("A-1/a", target="two"))
+    with pytest.raises(ValueError, match="no target in common: one, cpu and two, cpu before, three, cpu after"):
+        changes(before, of(row("A-1/a", target="three")))
+    assert len(changes(before, of(row("A-1/a", "fail", target="two")))) == 2

@@ -164,6 +164,8 @@ def test_the_ledger_is_what_failed_waived_or_not(mixed):
 
 def test_junit_counts_and_escapes(mixed):
     top = ET.fromstring(render(mixed, "junit"))
+    totals = {name: top.get(name) for name in ("tests", "failures", "errors", "skipped", "time")}
+    assert totals == {"tests": "6", "failures": "1", "errors": "1", "skipped": "2", "time": "0.600"}
     suites = {suite.get("name"): suite for suite in top.iter("testsuite")}
     two = suites["two, cpu"]
     assert (two.get("tests"), two.get("failures"), two.get("skipped")) == ("3", "1", "1")
