@@ -144,7 +144,7 @@ def normalise(
         mask, causal = None, True
     left, right = _window(window)
     if causal:
-        right = 0 if right is None else min(right, 0)
+        right = 0  # no side is negative, so causality is the nearer one
     slopes, learned = _slopes(alibi, B, N_q)
     sink_logits = _sinks(sinks, N_q)
     lengths, length_array = _lengths(kv_lengths, B, T_kv, flag("check", check))

@@ -125,6 +125,18 @@ def test_floating_mask_of_another_dtype_is_taken(mask_dtype):
     assert_close(attend(q, k, v, mask=mask), reference.attention(q, k, v, mask=mask)[0], 2**-7)
 
 
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", ["mask", "bias"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_nan_and_infinity_in_an_added_term_are_not_taken_for_hidden(path, name, value):
+    q, k, v = qkv()
+    term = np.zeros((11, 19), np.float32)
+    term[4, 7] = value
+    out = to_numpy(attend(q, k, v, path=path, **{name: mx.array(term)}))
+    assert np.isnan(out[:, :, 4]).all()
+    assert np.isfinite(np.delete(out, 4, axis=2)).all()
+
+
 # Rows that see nothing
 
 

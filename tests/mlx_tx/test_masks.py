@@ -3,7 +3,7 @@
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlx_tx import masks
@@ -13,6 +13,7 @@ from tests.mlx_tx.problems import SETTINGS
 from tests.mlx_tx.reference import to_numpy
 
 B, N = 2, 2
+MANY = settings(SETTINGS, max_examples=250)
 Q = mx.zeros((B, N, 1, 1))
 
 
@@ -61,7 +62,7 @@ def every_tile(spec, size=3):
             yield Tile(q0, min(q0 + size, spec.T_q), k0, min(k0 + size, spec.T_kv))
 
 
-@SETTINGS
+@MANY
 @given(bands())
 def test_allowed_is_the_rule_written_out(case):
     spec, arrays, seen = case
@@ -72,7 +73,7 @@ def test_allowed_is_the_rule_written_out(case):
         np.testing.assert_array_equal(got, part)
 
 
-@SETTINGS
+@MANY
 @given(bands())
 def test_tiles_ruled_out_hold_nothing_and_the_range_holds_all(case):
     spec, _, seen = case
@@ -97,7 +98,7 @@ def test_causal_tiles_above_the_diagonal_are_ruled_out_and_below_it_need_no_mask
     assert state == ["some", "out", "out", "free", "some", "out", "free", "free", "some"]
 
 
-@SETTINGS
+@MANY
 @given(bands())
 def test_visible_keys_are_those_that_some_query_sees(case):
     spec, arrays, seen = case

@@ -165,6 +165,17 @@ def test_jvp_is_refused_by_name():
         mx.jvp(mx.grad(loss), [q], [q])
 
 
+def test_jvp_of_a_gradient_along_its_cotangent_is_refused_by_name():
+    q, k, v = qkv()
+    w = mx.ones((2, 4, 11, 6))
+
+    def pulled(w):
+        return mx.vjp(lambda q: attend(q, k, v, path="blockwise"), [q], [w])[1][0]
+
+    with pytest.raises(UnsupportedTransformError, match='no jvp of its gradient; use path="composed"'):
+        mx.jvp(pulled, [w], [w])
+
+
 @pytest.mark.parametrize("argument", ["mask", "bias", "sinks", "alibi"])
 def test_second_derivative_through_other_gradients_is_refused_too(argument):
     q, k, v = qkv()
