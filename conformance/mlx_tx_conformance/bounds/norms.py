@@ -18,7 +18,12 @@ TAIL = 8.0
 
 
 def rms_norm_errors(
-    x: np.ndarray, weight: np.ndarray | None = None, *, eps: float = 1e-5, offset: float = 0.0
+    x: np.ndarray,
+    weight: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
+    *,
+    eps: float = 1e-5,
+    offset: float = 0.0,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(value, deterministic, probabilistic error) of the norm of x ``[..., C]``, unrounded.
 
@@ -31,7 +36,11 @@ def rms_norm_errors(
         damped = np.where(square > 0, square / (square + eps), 0.0)
     det, prob = _sum_error(x)
     size = np.abs(value)
-    return value, size * (0.5 * damped * det + TAIL * U), size * (0.5 * damped * prob + TAIL * U)
+    det, prob = (size * (0.5 * damped * k + TAIL * U) for k in (det, prob))
+    if bias is None:
+        return value, det, prob
+    value = value + bias
+    return value, det + U * np.abs(value), prob + U * np.abs(value)
 
 
 def layer_norm_errors(

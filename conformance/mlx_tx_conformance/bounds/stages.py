@@ -104,11 +104,8 @@ def _norm(stage: _Stage) -> Bound:
     if options["kind"] == "layer":
         value, det, prob = layer_norm_errors(x, weight, bias, **given)
         return finish(value, det, prob, stage.dtype)
-    errors = Errors(*rms_norm_errors(x, weight, **given))
-    if bias is not None:
-        errors = errors.stored(stage.dtype)
-        errors = Errors(errors.value + bias, errors.det, errors.prob)
-    return errors.bound(stage.dtype)
+    value, det, prob = rms_norm_errors(x, weight, bias, **given)
+    return finish(value, det, prob, stage.dtype)
 
 
 def _linear(stage: _Stage) -> Bound:

@@ -39,13 +39,18 @@ def steps_equal_oracle(context: Context) -> Outcome:
 
 @check
 def alone_equals_batched(context: Context) -> Outcome:
-    """Each row of a batch with padding gives the logits that its tokens give alone, within the spread of both."""
+    """Each row of a batch with padding gives the logits that its tokens give alone, within the spread of both.
+
+    With chunks, ``lengths`` are those of the first: what follows is for every row.
+    """
     call = context.call
-    together, spread = staged(context)["logits"], spread_of(context)
+    together = staged(context)["logits"]
+    first = (call.options.get("chunks") or [call.arrays["tokens"].shape[1]])[0]
     outcomes = []
     for b in range(call.arrays["tokens"].shape[0]):
         exists = there(call, "logits")
-        kept = np.ones(call.arrays["tokens"].shape[1], bool) if exists is None else exists[b]
+        kept = np.ones(call.arrays["tokens"].shape[1], bool) if exists is None else exists[b].copy()
+        kept[first:] |= "lengths" in call.arrays
         arrays = {"tokens": np.ascontiguousarray(call.arrays["tokens"][b : b + 1, kept]), "left_padding": None}
         single = replace(call.with_arrays(**arrays, lengths=None), layout={})
         cache = call.options.get("cache")
@@ -53,7 +58,7 @@ def alone_equals_batched(context: Context) -> Outcome:
             kind = {"batched": "full", "batched_rotating": "rotating"}.get(cache["kind"], cache["kind"])
             single = single.with_options(cache={**cache, "kind": kind}, chunks=None)
         alone = staged(context, single)["logits"]
-        outcome = within_sum("logits", alone, together[b : b + 1, kept], 2.0 * spread.limit[b : b + 1, kept])
+        outcome = within_sum("logits", alone, together[b : b + 1, kept], 2.0 * spread_of(context, single).limit)
         if outcome.verdict != "pass":
             return replace(outcome, message=f"row {b} alone and in the batch: {outcome.message}")
         outcomes.append(outcome)

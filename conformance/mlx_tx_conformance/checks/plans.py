@@ -42,7 +42,7 @@ class Ledger:
         if name == "reorder":
             return self.batched and all(0 <= row < self.rows for row in argument)
         if name == "regroup":
-            return self.kind == "batched"
+            return self.batched
         return True
 
     def take(self, operation: Operation) -> None:

@@ -47,8 +47,8 @@ _MASK_FAULTS = (
     Mutant(
         "window-one-wider",
         _ARGUMENTS,
-        'return integer("window", window, minimum=1) - 1, 0',
-        'return integer("window", window, minimum=1), 0',
+        'return _side(integer("window", window, minimum=1) - 1), 0',
+        'return _side(integer("window", window, minimum=1)), 0',
         "SWA-1",
         about="A window of W admits W + 1 keys.",
     ),
@@ -63,8 +63,8 @@ _MASK_FAULTS = (
     Mutant(
         "window-zero-accepted",
         _ARGUMENTS,
-        'return integer("window", window, minimum=1) - 1, 0',
-        'return integer("window", window, minimum=0) - 1, 0',
+        'return _side(integer("window", window, minimum=1) - 1), 0',
+        'return _side(integer("window", window, minimum=0) - 1), 0',
         "SWA-1/below-one",
         about="A window of 0 is taken without a word.",
     ),

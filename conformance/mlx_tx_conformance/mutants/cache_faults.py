@@ -103,10 +103,10 @@ MUTANTS = (
     Mutant(
         "right-padding-kept",
         _BATCH,
-        "exists = mx.logical_and(exists, at < int(slots.max()) + 1 - self._right[:, None])",
-        "exists = mx.logical_and(exists, at < int(slots.max()) + 1)",
-        "KVC-2/alone-and-together*right-*",
-        about="Padding on the right of a step is seen.",
+        "None if x is None else shifted(x[:, :, : self._fed], self._right, self._fed)",
+        "x",
+        "KVC-2/alone-and-together*right-cached*",
+        about="Tokens of a row that ended before the step did stay where they are, as if its padding were tokens.",
     ),
     Mutant(
         "codes-of-another-width",

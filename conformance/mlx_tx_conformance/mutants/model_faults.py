@@ -19,8 +19,8 @@ _NORM_FAULTS = (
     Mutant(
         "eps-outside-the-root",
         _NORMS,
-        "return x * mx.rsqrt(mx.mean(x * x, axis=-1, keepdims=True) + eps * shrink * shrink)",
-        "return x / (mx.sqrt(mx.mean(x * x, axis=-1, keepdims=True)) + eps * shrink)",
+        "return x * mx.rsqrt(mx.mean(x * x, axis=-1, keepdims=True) + eps)",
+        "return x / (mx.sqrt(mx.mean(x * x, axis=-1, keepdims=True)) + eps)",
         "NRM-1/eps-inside-the-root",
         about="eps is added to the root rather than to the mean square.",
     ),
@@ -35,16 +35,17 @@ _NORM_FAULTS = (
     Mutant(
         "norm-statistics-in-half",
         _NORMS,
-        "    wide, shrink = _shrunk(x.astype(mx.float32))\n    return",
-        "    wide, shrink = _shrunk(x)\n    return",
+        "return x * mx.rsqrt(mx.mean(x * x, axis=-1, keepdims=True) + eps)",
+        "half = x.astype(mx.float16)\n"
+        "    return x * mx.rsqrt(mx.mean(half * half, axis=-1, keepdims=True).astype(mx.float32) + eps)",
         "NRM-1/rms-of-large-rows",
-        about="RMSNorm squares and sums in the dtype of its input.",
+        about="Squares are taken and summed in half precision.",
     ),
     Mutant(
         "norm-offset-dropped",
         _NORMS,
-        "return y * (wide + offset if offset else wide)",
-        "return y * wide",
+        "y = y * (wide + offset if offset else wide)",
+        "y = y * wide",
         "NRM-1/offset-of-the-weight",
         about="The weight counts without its offset.",
     ),
@@ -259,7 +260,7 @@ _MODEL_FAULTS = (
         about="Queries of cross-attention come from the encoder's output.",
     ),
     Mutant(
-        "heads-interleaved",
+        "heads-of-layers-interleaved",
         _LAYERS,
         "return x.reshape(B, T, heads, width // heads).swapaxes(1, 2)",
         "return x.reshape(B, T, width // heads, heads).transpose(0, 3, 1, 2)",

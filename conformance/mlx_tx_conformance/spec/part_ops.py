@@ -90,24 +90,25 @@ _NORM_ARRAYS = (
     Array("x", _STREAM, "What is normalised, over the last axis.", required=True),
     Array("weight", ("d_model",), "Factor of each channel; 1 where absent."),
 )
+_NORM_BIAS = Array("bias", ("d_model",), "Added to each channel; 0 where absent.")
 _NORM_FEATURES = (f.DTYPE, f.array("weight"), f.given("eps"), f.given("offset"), f.layouts("x"))
 
 _RMS_NORM = Op(
     "rms_norm",
-    "x / sqrt(mean(x^2) + eps), times a weight.",
-    named(*_NORM_ARRAYS),
+    "x / sqrt(mean(x^2) + eps), times a weight, plus a bias.",
+    named(*_NORM_ARRAYS, _NORM_BIAS),
     named(*_NORM_OPTIONS),
     _OUT,
     _OUT,
     ("x",),
-    _NORM_FEATURES,
+    (*_NORM_FEATURES, f.array("bias")),
     scope="model",
 )
 
 _LAYER_NORM = Op(
     "layer_norm",
     "(x - mean(x)) / sqrt(var(x) + eps), times a weight, plus a bias.",
-    named(*_NORM_ARRAYS, Array("bias", ("d_model",), "Added to each channel; 0 where absent.")),
+    named(*_NORM_ARRAYS, _NORM_BIAS),
     named(*_NORM_OPTIONS),
     _OUT,
     _OUT,

@@ -59,6 +59,8 @@ def _steps(module: Any, arrays: Arrays, options: Mapping[str, Any]) -> Iterator[
     start, memory = 0, None
     for n, size in enumerate(options.get("chunks") or [tokens.shape[1]]):
         chunk = tokens[:, start : start + size]
+        if n > 0:
+            given.pop("lengths", None)  # rows end before the first step does; later tokens are for all of them
         start += size
         with mlx_tx.record_stages(weights=wants) as stages:
             if "source" not in arrays:

@@ -56,7 +56,7 @@ def _relative_bias(arrays: Arrays, options: Mapping[str, Any]) -> Any:
 def _rms_norm(arrays: Arrays, options: Mapping[str, Any]) -> Any:
     import mlx_tx
 
-    return mlx_tx.rms_norm(arrays["x"], arrays.get("weight"), **options)
+    return mlx_tx.rms_norm(arrays["x"], arrays.get("weight"), arrays.get("bias"), **options)
 
 
 def _layer_norm(arrays: Arrays, options: Mapping[str, Any]) -> Any:
