@@ -34,9 +34,8 @@ def rms_norm_errors(
     square = np.mean(x * x, axis=-1, keepdims=True)
     with np.errstate(invalid="ignore"):
         damped = np.where(square > 0, square / (square + eps), 0.0)
-    det, prob = _sum_error(x)
     size = np.abs(value)
-    det, prob = (size * (0.5 * damped * k + TAIL * U) for k in (det, prob))
+    det, prob = (size * (0.5 * damped * k + TAIL * U) for k in _sum_error(x))
     if bias is None:
         return value, det, prob
     value = value + bias

@@ -51,8 +51,9 @@ def headroom(given, actual):
     ids=str,
 )
 def test_correct_code_stays_within_the_bound(op, dtype, setting):
-    given = call(op, dtype, bias=op == "layer_norm", **setting)
-    assert headroom(given, plain(given)) <= 1
+    for bias in (False, True):
+        given = call(op, dtype, bias=bias, **setting)
+        assert headroom(given, plain(given)) <= 1
 
 
 @pytest.mark.parametrize("op", ["rms_norm", "layer_norm"])
