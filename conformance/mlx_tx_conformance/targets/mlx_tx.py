@@ -25,6 +25,8 @@ OTHER_OPS = ("alibi_slopes", "softmax")
 WHOLE_DEVICES = (("fused", "emulated"), ("fused", "gpu"))
 # Ops whose traces have no values to compute on.
 TRACED_OPS = frozenset({"attention_vmap"})
+# Paths to which a cache by itself is posed: once is enough.
+CACHE_PATHS = ("composed", "auto")
 # Ops of whole models, each given the arrays, the options and the path of attention.
 WHOLE_OPS: Mapping[str, Callable[[Arrays, Mapping[str, Any], str], Arrays]] = {
     "model": mlx_tx_model.model,
@@ -83,6 +85,8 @@ class MlxTx(MLXTarget):
         reason = super().supports(call)
         if reason is None and self.device == "emulated" and (call.op in TRACED_OPS or call.options.get("compiled")):
             return "the emulated device computes at once and cannot run inside mx.compile or mx.vmap"
+        if reason is None and call.op == "cache" and self.path not in CACHE_PATHS:
+            return "a cache by itself does not depend on the path of attention; it is posed to mlx_tx:composed"
         if reason is None and call.op == "attention_layer":
             return mlx_tx_layer.refusal(call)
         if reason is None and self.path in PARTIAL_PATHS and call.op in ATTENTION_OPS:
