@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from ..runner.result import Run
+from .table import remarks
 
 
 def as_object(run: Run) -> dict[str, Any]:
@@ -16,6 +17,7 @@ def as_object(run: Run) -> dict[str, Any]:
     header: dict[str, Any] = dict(headers[0]) if headers else {}
     if len(headers) > 1:
         header["runs"] = headers
+    header["remarks"] = remarks(run)
     header["truncated"] = list(run.truncated)
     header["seconds"] = round(run.seconds, 3)
     results = [{name: value for name, value in row.items() if name not in ("kind", "order")} for row in run.rows]

@@ -6,7 +6,7 @@ import re
 import xml.etree.ElementTree as ET
 
 from ..runner.result import Run
-from .table import column_title, header_line
+from .table import column_title, header_line, remarks
 
 # Control characters that XML 1.0 has no way to write; a crashed target's last words may hold any.
 FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -31,6 +31,8 @@ def render(run: Run) -> str:
         properties = ET.SubElement(suite, "properties")
         for header in run.headers:
             ET.SubElement(properties, "property", name="header", value=_clean(header_line(header)))
+        for remark in remarks(run):
+            ET.SubElement(properties, "property", name="remark", value=remark)
         for row in rows:
             case = ET.SubElement(
                 suite,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ledger import ledger_table
 from ..runner.result import Run
-from .table import column_title, conclusion, header_line, matrix
+from .table import column_title, conclusion, header_line, matrix, remarks
 
 MARKS = {"pass": "✅", "weak": "🟡", "waived": "🟡", "fail": "❌", "error": "💥", "unsupported": "–"}
 
@@ -13,7 +13,7 @@ def render(run: Run) -> str:
     """Header, matrix, ledger and verdict counts."""
     columns = run.columns
     lines = ["# Conformance", ""]
-    lines += [f"- {header_line(header)}" for header in run.headers]
+    lines += [f"- {line}" for line in (*map(header_line, run.headers), *remarks(run))]
     lines += ["", "| clause | " + " | ".join(_cell(column_title(c)) for c in columns) + " |"]
     lines += ["|---" * (len(columns) + 1) + "|"]
     for clause, cells in matrix(run).items():

@@ -10,7 +10,7 @@ from io import StringIO
 
 from ..runner.result import Run
 from ..runner.rows import Row
-from .table import column_title, conclusion, explain_command, header_line, matrix, worst_headroom
+from .table import column_title, conclusion, explain_command, header_line, matrix, remarks, worst_headroom
 
 # Failures shown in full for each clause and target; the journal has them all.
 MOST_SHOWN = 3
@@ -26,7 +26,7 @@ STYLES = {
 
 def render(run: Run) -> str:
     """The report as plain text."""
-    parts = [*(header_line(header) for header in run.headers), "", _plain_table(run)]
+    parts = [*(header_line(header) for header in run.headers), *remarks(run), "", _plain_table(run)]
     failures = failure_lines(run)
     if failures:
         parts += ["", *failures]
@@ -43,6 +43,8 @@ def show(run: Run) -> None:
     console = Console(highlight=False)
     for header in run.headers:
         console.print(header_line(header), style="dim", markup=False)
+    for remark in remarks(run):
+        console.print(remark, style="yellow", markup=False)
     console.print()
     console.print(_rich_table(run))
     for line in failure_lines(run):

@@ -12,6 +12,11 @@ from ..runner.result import EXIT_CONFORMS, EXIT_DIFFERS, EXIT_ERRORED, Run
 
 MEANING: Mapping[int, str] = {EXIT_CONFORMS: "conforms", EXIT_DIFFERS: "does not conform", EXIT_ERRORED: "errored"}
 
+EMULATED = (
+    "metal (emulated): the kernels' real sources ran on a CPU. This does not prove that Apple's compiler accepts them, "
+    "nor speed, fast-math accuracy, register pressure or real memory ordering."
+)
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -77,6 +82,11 @@ def header_line(header: Mapping[str, Any]) -> str:
         f"seed {header.get('seed')}",
     ]
     return " · ".join(part for part in parts if part)
+
+
+def remarks(run: Run) -> list[str]:
+    """What a reader of the numbers has to know about the devices they come from."""
+    return [EMULATED] if any(header.get("device") == "emulated" for header in run.headers) else []
 
 
 def conclusion(run: Run) -> str:

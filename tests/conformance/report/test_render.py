@@ -84,6 +84,13 @@ def test_no_colour_without_a_terminal(mixed, capsys, monkeypatch):
     assert not pretty.wants_colour()
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_form_says_what_an_emulated_verdict_does_not_prove(form):
+    emulated = run(row("A-1/a", device="emulated"), headers=({**HEADER, "device": "emulated"},))
+    assert "does not prove that Apple" in render(emulated, form)
+    assert "does not prove" not in render(run(row("A-1/a")), form)
+
+
 def test_emulated_results_stand_in_a_column_of_their_own():
     text = render(run(row("A-1/a", device="emulated"), row("A-1/a", device="gpu")), "md")
     assert "mini, metal (emulated)" in text
