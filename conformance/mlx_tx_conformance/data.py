@@ -12,4 +12,6 @@ def spec_root() -> Path:
     for candidate in (_PACKAGE / "_data" / "spec", _PACKAGE.parent.parent / "spec"):
         if (candidate / "sources.yaml").is_file():
             return candidate
-    raise FileNotFoundError("the spec files are missing: neither a wheel's data nor a checkout's spec/ folder was found")
+    raise FileNotFoundError(
+        "the spec files are missing: neither a wheel's data nor a checkout's spec/ folder was found"
+    )

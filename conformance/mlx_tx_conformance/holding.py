@@ -26,7 +26,7 @@ from .targets import BaseTarget, function_target
 MOST_LISTED = 3
 
 
-class Nonconforming(AssertionError):  # noqa: N818 - read as an assertion: "Nonconforming: MSK-1 (2 of 14 cases)"
+class Nonconforming(AssertionError):
     """An implementation broke clauses. ``report`` is the whole run, ``clauses`` the ids of the broken ones."""
 
     def __init__(self, report: Run) -> None:

@@ -11,11 +11,11 @@ import math
 import mpmath
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.attention import attention
 from mlx_tx_conformance.oracle.gradients import attention_gradients, sech2
 from mlx_tx_conformance.oracle.positions import alibi_slopes, rope
 from mlx_tx_conformance.oracle.softmax import log_sum_exp, softmax
-
 from tests.conformance.oracle.cases import CASES, IDS, Case, Dims
 from tests.conformance.oracle.naive import Arithmetic, complex_step_gradients, naive_attention
 

@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx.backend.test.case.node import collect_testcases
+from onnx.reference import ReferenceEvaluator
+
 from mlx_tx_conformance.oracle.attention import AttentionStages, attention
 from mlx_tx_conformance.oracle.layers import merge_heads, split_heads
 from mlx_tx_conformance.oracle.positions import rotate
-from onnx.backend.test.case.node import collect_testcases
-from onnx.reference import ReferenceEvaluator
 
 # The attributes that :func:`oracle` translates. A node with another one fails, so that every node test is covered.
 ATTRIBUTES = {

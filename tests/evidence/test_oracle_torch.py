@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from mlx_tx_conformance.oracle.attention import attention
-from mlx_tx_conformance.oracle.gradients import attention_gradients
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
+from mlx_tx_conformance.oracle.attention import attention
+from mlx_tx_conformance.oracle.gradients import attention_gradients
 from tests.conformance.oracle.cases import CASES, Case, Dims
 
 # Of a size at which blocks, groups and alignments differ, beside the tiny ones.

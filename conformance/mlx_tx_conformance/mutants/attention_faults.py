@@ -125,6 +125,14 @@ _MASK_FAULTS = (
         about="Biases and masks count double.",
     ),
     Mutant(
+        "biases-dropped-beside-cap-and-sinks",
+        _SCORES,
+        "    for term in masks.added(arrays, tile):",
+        "    for term in [] if spec.softcap and arrays.sinks is not None else masks.added(arrays, tile):",
+        "MIX-1",
+        about="ALiBi, bias and mask are lost where a soft-cap and sinks are given too.",
+    ),
+    Mutant(
         "empty-row-is-nan",
         _COMPOSED,
         "safe = mx.where(empty, mx.ones((), dtype=mx.float32), total)",

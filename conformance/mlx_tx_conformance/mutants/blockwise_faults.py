@@ -15,7 +15,8 @@ _FORWARD = (
         "tail-block-dropped",
         _BLOCKS,
         "return spans(*masks.key_range(spec), block_sizes(spec)[1])",
-        "found = spans(*masks.key_range(spec), block_sizes(spec)[1])\n    return found if len(found) == 1 else found[:-1]",
+        "found = spans(*masks.key_range(spec), block_sizes(spec)[1])\n"
+        "    return found if len(found) == 1 else found[:-1]",
         "ATT-3",
         _TARGET,
         "The keys of the last block are lost.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.arguments import is_floating
 from mlx_tx_conformance.oracle.attention import attention
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from mlx_tx_conformance.oracle.attention import AttentionStages, attention
 
 from .cases import CASES, IDS, Case, Dims, with_infs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.attention import attention
 from mlx_tx_conformance.oracle.gradients import attention_gradients, sech2, sum_to_shape
 

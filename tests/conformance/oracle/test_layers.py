@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.attention import attention
 from mlx_tx_conformance.oracle.layers import attention_layer, merge_heads, split_heads
 from mlx_tx_conformance.oracle.positions import rope

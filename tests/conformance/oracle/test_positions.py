@@ -8,6 +8,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.positions import alibi_bias, alibi_slopes, rope, rope_frequencies, rotate
 
 

@@ -7,6 +7,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
+
 from mlx_tx_conformance.oracle.softmax import log_sum_exp, normalise, softmax
 
 INF = np.inf

@@ -27,7 +27,8 @@ def test_a_scope_leaves_out_what_belongs_elsewhere(spec):
     assert {f.op for f in coverage(spec, "model").features} == {n for n, op in OPS.items() if op.scope == "model"}
     assert coverage(spec, "kernel").features == ()
     with pytest.raises(
-        ValueError, match="scope must be one of attention, model, kernel, checkpoint; got 'atention'; did you mean 'attention'"
+        ValueError,
+        match="scope must be one of attention, model, kernel, checkpoint; got 'atention'; did you mean 'attention'",
     ):
         coverage(spec, "atention")
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from mlx_tx_conformance.emulator import mlx_headers
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from mlx_tx_conformance.emulator.strict import check_kernel
 
 from .kernels import add, helper

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from mlx_tx_conformance.emulator.strict import (
     Instance,
     KernelInput,

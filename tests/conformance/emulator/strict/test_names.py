@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from mlx_tx_conformance.emulator.strict.names import load_names
 
 # In MLX's .metal files, which no wheel ships, or part of the language on every device.

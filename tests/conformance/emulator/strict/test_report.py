@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from mlx_tx_conformance.emulator.strict import (
     Finding,
     LibclangMissingError,
