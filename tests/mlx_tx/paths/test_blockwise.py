@@ -259,6 +259,19 @@ def test_vmap_over_grouped_heads_equals_a_loop(path):
         assert_close(out[a], attend(q[a], k[a], v[a], path=path), 1e-6)
 
 
+def test_derivative_rules_survive_vmap():
+    # Mapped operation by operation, the recomputing backward would give way to one that stores all scores.
+    loss, q = squares("blockwise")
+    many = mx.stack([q, q])
+    mapped = mx.vmap(loss)
+    with pytest.raises(UnsupportedTransformError, match="no second derivative"):
+        mx.grad(lambda x: mx.grad(lambda x: mapped(x).sum())(x).sum())(many)
+    with pytest.raises(UnsupportedTransformError, match="no second derivative"):
+        mx.grad(lambda x: mx.vmap(mx.grad(loss))(x).sum())(many)
+    with pytest.raises(UnsupportedTransformError, match="no jvp"):
+        mx.jvp(mapped, [many], [many])
+
+
 def test_vmap_of_host_numbers_and_segments():
     rng = np.random.default_rng(1)
     q, k, v = normal(rng, 3, 2, 2, 9, 4), normal(rng, 3, 2, 2, 9, 4), normal(rng, 3, 2, 2, 9, 4)
