@@ -113,6 +113,12 @@ def test_explain_names_the_stage_and_writes_the_snippet(project, capsys):
     compile((project / "snippet.py").read_text(), "snippet.py", "exec")
 
 
+def test_explain_of_a_target_that_exits_says_so(project, capsys):
+    (project / "leaves.py").write_text("import sys\n\ndef attention(q, k, v, scale): sys.exit(0)\n")
+    assert explain("ATT-3/equals-oracle", "--target", "leaves.py") == 3
+    assert "The target would end this process too" in capsys.readouterr().out
+
+
 def test_explain_of_a_passing_case_is_0_and_has_no_snippet(project, capsys):
     assert explain("ATT-3/equals-oracle", "--target", "right.py") == 0
     assert "Every stage agrees" in capsys.readouterr().out

@@ -94,6 +94,9 @@ def explain(
         return Explanation(
             case.id, target.name, outcome, "The target does not do this, so there is nothing to take apart."
         )
+    if outcome.details.get("ends_process"):
+        summary = "The target would end this process too, so it is not taken apart."
+        return Explanation(case.id, target.name, outcome, summary)
     if case.check == "raises":
         return Explanation(case.id, target.name, outcome, "The case is about an error; no values are compared.")
     try:

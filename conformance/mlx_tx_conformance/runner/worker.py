@@ -65,12 +65,12 @@ def judge(check: Callable[[Any, Any], Outcome], case: Any, target: Any) -> Outco
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and interrupted():
                 raise
-            return _error("the target would end the process", error)
+            return _error("the target would end the process", error, ends_process=True)
 
 
-def _error(what: str, error: BaseException) -> Outcome:
+def _error(what: str, error: BaseException, **details: bool) -> Outcome:
     lines = traceback.format_exc().splitlines()[-12:]
-    return Outcome("error", f"{what}: {type(error).__name__}: {error}", details={"traceback": lines})
+    return Outcome("error", f"{what}: {type(error).__name__}: {error}", details={"traceback": lines, **details})
 
 
 def run_task(
