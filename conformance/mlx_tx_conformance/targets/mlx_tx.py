@@ -9,7 +9,7 @@ from typing import Any
 
 from ..call import DTYPES, Call
 from . import mlx_tx_cache, mlx_tx_layer, mlx_tx_model, mlx_tx_parts, mlx_tx_tiles
-from .arrays import to_mlx
+from .arrays import paired, to_mlx
 from .base import ATTENTION_OPS, Capabilities, Reproduction, TargetError, keyword_text
 from .derive import Arrays
 from .mlx_target import FIGURES, MLXTarget, native, on_device
@@ -168,11 +168,3 @@ def _precision(path: str, device: str) -> Mapping[str, str] | None:
 
 def _inputs(call: Call) -> Arrays:
     return {name: to_mlx(array) for name, array in call.arrays.items() if name not in NOT_INPUTS}
-
-
-def paired(arrays: Mapping[str, Any]) -> Arrays:
-    """The arrays with the two of a segment pair as one argument."""
-    given = dict(arrays)
-    if "q_segments" in given:
-        given["segments"] = (given.pop("q_segments"), given.pop("kv_segments"))
-    return given
