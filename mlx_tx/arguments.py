@@ -17,6 +17,7 @@ import numpy as np
 
 from mlx_tx import positions
 from mlx_tx.values import (
+    ANY_FLOATING,
     FARTHEST_OFFSET,
     FLOATING,
     FUNCTION,
@@ -66,6 +67,18 @@ class AttentionSpec:
     default_offset: bool = True
     narrow_sinks: bool = True
     return_lse: bool = False
+
+    @property
+    def wide(self) -> mx.Dtype:
+        """The dtype of scores and sums: float32, or float64 where the inputs are."""
+        return mx.float64 if self.dtype == mx.float64 else mx.float32
+
+    @property
+    def unusual(self) -> str | None:
+        """Why only the composed path takes the call, or ``None``."""
+        if self.dtype == mx.float64:
+            return "inputs of float64"
+        return "a head size of 0" if 0 in (self.D, self.D_v) else None
 
     @property
     def group(self) -> int:
@@ -167,7 +180,7 @@ def normalise(
         D=D,
         D_v=D_v,
         dtype=_result_dtype(q, k, v),
-        scale=single("scale", scale, 1.0 / math.sqrt(D)),
+        scale=single("scale", scale, 1.0 / math.sqrt(D) if D else None),
         softcap=_softcap(softcap),
         left=left,
         right=right,
@@ -181,7 +194,7 @@ def normalise(
         narrow_sinks=sinks is None or mx.result_type(sinks, q) == q.dtype,
         return_lse=flag("return_lse", return_lse),
     )
-    q, k, v = (x if x.dtype in FLOATING else x.astype(spec.dtype) for x in (q, k, v))
+    q, k, v = (x if x.dtype in ANY_FLOATING else x.astype(spec.dtype) for x in (q, k, v))
     return spec, AttentionArrays(
         q=q,
         k=k,
@@ -200,7 +213,7 @@ def normalise(
 def _shapes(q: Any, k: Any, v: Any) -> tuple[int, int, int, int, int, int, int]:
     for name, x, axes in (("q", q, "N_q, T_q, D"), ("k", k, "N_kv, T_kv, D"), ("v", v, "N_kv, T_kv, D_v")):
         array(name, x)
-        if x.dtype not in (*FLOATING, *INTEGERS):
+        if x.dtype not in (*ANY_FLOATING, *INTEGERS):
             raise ArrayTypeError(f"{FUNCTION} {name} must be float32, float16 or bfloat16; got {dtype_name(x)}")
         if x.ndim != 4:
             raise ValueError(f"{FUNCTION} {name} must have rank 4, [B, {axes}]; got shape {x.shape}")
@@ -216,15 +229,13 @@ def _shapes(q: Any, k: Any, v: Any) -> tuple[int, int, int, int, int, int, int]:
         raise ValueError(f"{FUNCTION} v must have the heads and length of k, {k.shape[1:3]}; got shape {v.shape}")
     if N_kv < 1 or N_q < 1 or N_q % N_kv:
         raise ValueError(f"{FUNCTION} the heads of q must be a multiple of those of k; got N_q={N_q}, N_kv={N_kv}")
-    if D < 1 or D_v < 1:
-        raise ValueError(f"{FUNCTION} head sizes must be >= 1; got D={D}, D_v={D_v}")
     return B, N_q, T_q, D, N_kv, T_kv, D_v
 
 
 def _result_dtype(q: mx.array, k: mx.array, v: mx.array) -> mx.Dtype:
     # Mixed inputs promote as in mx.fast (integers beside floats too); alike ones keep their dtype.
     dtype = mx.result_type(q, k, v)
-    if dtype not in FLOATING:
+    if dtype not in ANY_FLOATING:
         names = ", ".join(dtype_name(x) for x in (q, k, v))
         raise ArrayTypeError(f"{FUNCTION} q, k and v must be float32, float16 or bfloat16 together; got {names}")
     return dtype
@@ -279,18 +290,18 @@ def _sinks(sinks: Any, N_q: int) -> mx.array | None:
     if sinks is None:
         return None
     array("sinks", sinks)
-    if sinks.dtype not in (*FLOATING, *INTEGERS):
+    if sinks.dtype not in (*ANY_FLOATING, *INTEGERS):
         raise ArrayTypeError(f"{FUNCTION} sinks must be numbers of at most 32 bits; got {dtype_name(sinks)}")
     if sinks.shape != (N_q,):
         raise ValueError(f"{FUNCTION} sinks must have shape [N_q]=({N_q},); got {sinks.shape}")
-    return sinks.astype(mx.float32)[None]
+    return (sinks if sinks.dtype == mx.float64 else sinks.astype(mx.float32))[None]
 
 
 def _scores_like(name: str, x: Any, shape: tuple[int, ...], *, booleans: bool) -> mx.array | None:
     if x is None:
         return None
     array(name, x)
-    if x.dtype not in FLOATING and not (booleans and x.dtype == mx.bool_):
+    if x.dtype not in ANY_FLOATING and not (booleans and x.dtype == mx.bool_):
         kinds = "boolean (True = may see) or floating (added)" if booleans else "floating"
         raise ArrayTypeError(f"{FUNCTION} {name} must be {kinds}; got {dtype_name(x)}")
     if x.ndim > 4:

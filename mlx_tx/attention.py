@@ -20,6 +20,7 @@ COMPOSED_SCORE_BYTES = 16 * 2**20
 #
 #   on Metal, and mx.fast has a fused kernel for exactly this call (plain or causal)        mlx
 #   on Metal, or an executor of kernels is in force, and our kernels take and pass it       fused
+#   float64 inputs (CPU), or a head size of 0                                 composed
 #   the scores, in float32, fit in COMPOSED_SCORE_BYTES                                     composed
 #   otherwise                                                                               blockwise
 
@@ -197,6 +198,8 @@ def choose(
             refusals.append(f"{chosen.name}: {refusal}")
     if force_fused:
         raise ValueError(f"{FUNCTION} force_fused=True but no fused kernel is available: {'; '.join(refusals)}")
+    if spec.unusual:
+        return PATHS["composed"], f"it alone takes {spec.unusual}"
     if spec.score_bytes <= COMPOSED_SCORE_BYTES:
         return PATHS["composed"], f"the scores take {spec.score_bytes} bytes, at most {COMPOSED_SCORE_BYTES}"
     return PATHS["blockwise"], f"the scores would take {spec.score_bytes} bytes, more than {COMPOSED_SCORE_BYTES}"
@@ -206,7 +209,7 @@ def _no_keys(spec: AttentionSpec, arrays: AttentionArrays, _stream: Any) -> tupl
     """The result where an axis is empty: every row that exists sees no key."""
     rows = (spec.B, spec.N_q, spec.T_q)
     sinks = mx.full((1, spec.N_q), float("-inf"), dtype=mx.float32) if arrays.sinks is None else arrays.sinks
-    return mx.zeros((*rows, spec.D_v), dtype=mx.float32), mx.broadcast_to(sinks[:, :, None], rows)
+    return mx.zeros((*rows, spec.D_v), dtype=mx.float32), mx.broadcast_to(sinks[:, :, None], rows).astype(mx.float32)
 
 
 def _poisoned(

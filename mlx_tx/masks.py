@@ -85,7 +85,8 @@ def added(arrays: AttentionArrays, tile: Tile) -> list[mx.array]:
         terms.append(-arrays.slopes[:, :, None, None] * distances(arrays, tile))
     for term in (arrays.bias, arrays.additive_mask):
         if term is not None:
-            part = cut(term, tile).astype(mx.float32)
+            part = cut(term, tile)
+            part = part if part.dtype == mx.float64 and arrays.q.dtype == mx.float64 else part.astype(mx.float32)
             # -inf hides (see ``allowed``); added, it would turn an empty row and its gradient into NaN.
             terms.append(mx.where(mx.isneginf(part), mx.zeros((), dtype=mx.float32), part))
     return terms

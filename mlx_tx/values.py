@@ -13,6 +13,7 @@ import numpy as np
 
 FUNCTION = "[scaled_dot_product_attention]"
 FLOATING = (mx.float32, mx.float16, mx.bfloat16)
+ANY_FLOATING = (*FLOATING, mx.float64)  # float64 exists on the CPU only, and on the composed path
 # Positions and sides of a window are int32: within these limits no sum of two of them leaves it.
 FARTHEST_OFFSET = 2**29
 UNBOUNDED = 2**30

@@ -34,6 +34,11 @@ def _takes_everything(_spec: AttentionSpec, _arrays: AttentionArrays, _stream: A
     return None
 
 
+def _takes_the_usual(refuses: Refusal) -> Refusal:
+    """What the path refuses itself, and float64 and empty heads besides."""
+    return lambda spec, arrays, stream: spec.unusual or refuses(spec, arrays, stream)
+
+
 def _composed(spec: AttentionSpec, arrays: AttentionArrays, stream: Any) -> tuple[mx.array, mx.array]:
     with blockwise.on(stream):
         return composed.run(spec, arrays)
@@ -43,10 +48,10 @@ PATHS: Mapping[str, Path] = MappingProxyType(
     {
         path.name: path
         for path in (
-            Path("mlx", mlx.refuses, mlx.run, is_fused=True),
-            Path("fused", fused.refuses, fused.run, is_fused=True),
+            Path("mlx", _takes_the_usual(mlx.refuses), mlx.run, is_fused=True),
+            Path("fused", _takes_the_usual(fused.refuses), fused.run, is_fused=True),
             Path("composed", _takes_everything, _composed),
-            Path("blockwise", _takes_everything, blockwise.run),
+            Path("blockwise", _takes_the_usual(_takes_everything), blockwise.run),
         )
     }
 )

@@ -21,7 +21,7 @@ def run(spec: AttentionSpec, arrays: AttentionArrays) -> tuple[mx.array, mx.arra
     tile = masks.Tile(0, spec.T_q, first, end)
     k, v = scores.keys_and_values(spec, arrays, first, end)
     heads = k.shape[1]
-    q = scores.fold(arrays.q.astype(mx.float32) * spec.scale, heads)
+    q = scores.fold(arrays.q.astype(spec.wide) * spec.scale, heads)
     raw = scores.unfold(q @ k.swapaxes(-1, -2), spec.N_q)
     s = scores.finished(spec, arrays, scores.soft_capped(spec, raw)[0], tile)
 
@@ -40,4 +40,4 @@ def run(spec: AttentionSpec, arrays: AttentionArrays) -> tuple[mx.array, mx.arra
     safe = mx.where(empty, mx.ones((), dtype=mx.float32), total)
     out = scores.unfold(scores.fold(weights, heads) @ v, spec.N_q) / safe
     lse = mx.where(empty, mx.array(scores.NEVER, dtype=mx.float32), top + mx.log(safe))
-    return out, lse.squeeze(-1)
+    return out, lse.squeeze(-1).astype(mx.float32)

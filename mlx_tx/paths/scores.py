@@ -23,7 +23,7 @@ def keys_and_values(spec: AttentionSpec, arrays: AttentionArrays, k0: int, k1: i
     keep = masks.visible_keys(spec, arrays, k0, k1)
     parts = []
     for x in (arrays.k, arrays.v):
-        part = x[:, :, k0:k1].astype(mx.float32)
+        part = x[:, :, k0:k1].astype(spec.wide)
         if keep is not None:
             if keep.shape[1] != 1 and spec.group > 1:
                 part = mx.repeat(part, spec.group, axis=1)

@@ -111,8 +111,8 @@ _MASK_FAULTS = (
     Mutant(
         "integer-mask-accepted",
         _ARGUMENTS,
-        "if x.dtype not in FLOATING and not (booleans and x.dtype == mx.bool_):",
-        "if x.dtype not in FLOATING and not booleans:",
+        "if x.dtype not in ANY_FLOATING and not (booleans and x.dtype == mx.bool_):",
+        "if x.dtype not in ANY_FLOATING and not booleans:",
         "SEM-8",
         about="A mask of integers is added.",
     ),
@@ -170,15 +170,15 @@ _SCORE_FAULTS = (
     Mutant(
         "scale-twice",
         _COMPOSED,
-        "arrays.q.astype(mx.float32) * spec.scale",
-        "arrays.q.astype(mx.float32) * spec.scale * spec.scale",
+        "arrays.q.astype(spec.wide) * spec.scale",
+        "arrays.q.astype(spec.wide) * spec.scale * spec.scale",
         "ATT-2",
         about="The scale is applied to q and again.",
     ),
     Mutant(
         "scale-slightly-off",
         _COMPOSED,
-        "arrays.q.astype(mx.float32) * spec.scale",
+        "arrays.q.astype(spec.wide) * spec.scale",
         "arrays.q.astype(mx.float32) * (spec.scale * (1 + 2**-8))",
         "ATT-2/names-a-wrong-scale",
         about="The scale is off by 2^-8, less than bfloat16 shows element by element.",
@@ -202,7 +202,7 @@ _SCORE_FAULTS = (
     Mutant(
         "query-scaled-in-input-dtype",
         _COMPOSED,
-        "arrays.q.astype(mx.float32) * spec.scale",
+        "arrays.q.astype(spec.wide) * spec.scale",
         "(arrays.q * mx.array(spec.scale, arrays.q.dtype)).astype(mx.float32)",
         "PRC-1",
         about="Scale times q is rounded to the dtype of the inputs.",
@@ -285,7 +285,7 @@ _SOFTMAX_FAULTS = (
     Mutant(
         "lse-rounded",
         _COMPOSED,
-        "return out, lse.squeeze(-1)",
+        "return out, lse.squeeze(-1).astype(mx.float32)",
         "return out, lse.squeeze(-1).astype(mx.float16).astype(mx.float32)",
         "LSE-1",
         about="The log-sum-exp rounded to half precision.",
