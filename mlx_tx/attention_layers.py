@@ -11,7 +11,7 @@ from mlx_tx.attention import scaled_dot_product_attention
 from mlx_tx.cache.base import Cache
 from mlx_tx.cache.cross import CrossKVCache
 from mlx_tx.cache.quantised import dequantised
-from mlx_tx.cache.view import View
+from mlx_tx.cache.view import View, hide
 from mlx_tx.config import AttentionConfig, NormConfig, PositionConfig
 from mlx_tx.norms import Norm
 from mlx_tx.recorder import note, wants_weights
@@ -94,26 +94,43 @@ class SelfAttention(_Attention):
     def _foreign(
         self, cache: Any, k: mx.array, v: mx.array, step: Step, at: str
     ) -> tuple[mx.array, mx.array, dict[str, Any]]:
-        """A cache that is not ours tells what may be seen by ``make_mask`` alone."""
+        """A cache that is not ours tells by ``make_mask`` what may be seen, of keys that it has not dropped too."""
         offset, window = cache.offset, self._config.window
         sized = window if isinstance(window, int) else None
         if window is not None and sized is None:
             raise ValueError(f"[SelfAttention] window must be an integer with a cache of another library; got {window}")
-        mask = cache.make_mask(step.T, return_array=False, window_size=sized)
+        make_mask = getattr(cache, "make_mask", None)
+        mask = None if make_mask is None else make_mask(step.T, return_array=False, window_size=sized)
+        ordered, size = isinstance(offset, int), getattr(cache, "max_size", None)
+        if self._position.kind in ("alibi", "t5") and ordered and isinstance(size, int) and offset + step.T > size:
+            raise self._unplaced(cache)
         k, v = _fetched(cache, k, v, at)
         T = k.shape[2]
-        if isinstance(offset, int) and offset + step.T == T:
-            # Every key is there, in order: no mask is needed, and a missing one (a single token) does no harm.
-            return k, v, step.options(self._config, self._position, View(N=step.T, T=T, first=offset))
+        if isinstance(mask, mx.array):
+            mask = mask[None] if mask.ndim == 1 else mask
+            if mask.shape[-1] != T:
+                raise ValueError(f"[SelfAttention] the mask of {type(cache).__name__} must be for T_kv={T} keys; "
+                                 f"got shape {mask.shape}")  # fmt: skip
+        if ordered and offset + step.T == T:
+            # Every key is there, in order. An array may still forget some of them; nothing and "causal" add no rule.
+            options = step.options(self._config, self._position, View(N=step.T, T=T, first=offset))
+            if isinstance(mask, mx.array):
+                options["mask"] = _both(options.get("mask"), mask)
+            return k, v, options
         if self._position.kind in ("alibi", "t5"):
-            kind = type(cache).__name__
-            raise ValueError(f"[SelfAttention] position {self._position.kind!r} needs a cache that knows where its "
-                             f"keys stand; got {kind}: use mlx_tx.cache")  # fmt: skip
-        if isinstance(mask, str):
-            mask = View(N=step.T, T=T, first=T - step.T).allowed(sized)
+            raise self._unplaced(cache)
         if step.mask is not None:
             raise ValueError("[SelfAttention] mask must be absent with a cache of another library that forgets keys")
+        if mask is None and step.T > 1:
+            raise ValueError(f"[SelfAttention] a cache of another library that forgets keys must make masks for "
+                             f"steps of several tokens; got none of {type(cache).__name__}")  # fmt: skip
+        if isinstance(mask, str):
+            mask = View(N=step.T, T=T, first=T - step.T).allowed(sized)
         return k, v, {"mask": mask}
+
+    def _unplaced(self, cache: Any) -> ValueError:
+        return ValueError(f"[SelfAttention] position {self._position.kind!r} needs a cache that knows where its "
+                          f"keys stand; got {type(cache).__name__}: use mlx_tx.cache")  # fmt: skip
 
 
 class CrossAttention(_Attention):
@@ -160,6 +177,15 @@ def _fetched(cache: Any, k: mx.array, v: mx.array, at: str) -> tuple[mx.array, m
         return k, v
     packing = {"group_size": cache.group_size, "bits": cache.bits}
     return note(f"{at}k_cache", dequantised(k, **packing)), note(f"{at}v_cache", dequantised(v, **packing))
+
+
+def _both(given: mx.array | None, of_cache: mx.array) -> mx.array:
+    """The caller's mask and the cache's as one."""
+    if given is not None and of_cache.dtype == mx.bool_:
+        given, of_cache = of_cache, given
+    both = hide(of_cache, given) if given is None or given.dtype == mx.bool_ else of_cache + given
+    assert both is not None
+    return both
 
 
 def _split(x: mx.array, heads: int) -> mx.array:

@@ -47,6 +47,69 @@ class ForeignBatch(Foreign):
         return super().make_mask(N, return_array=True, window_size=window_size) if N > 1 else None
 
 
+class ForeignRotating:
+    """Forgets by its mask while a long step is read, and by dropping keys at the next one, oldest key first."""
+
+    def __init__(self, max_size):
+        self.keys = self.values = None
+        self.offset, self.max_size = 0, max_size
+
+    def make_mask(self, N, return_array=False, window_size=None):
+        if N == 1:
+            return None
+        window, first = window_size or self.max_size, min(self.max_size - 1, self.offset)
+        if first + N <= window and not return_array:
+            return "causal"
+        i, j = mx.arange(first, first + N)[:, None], mx.arange(first + N)
+        return mx.logical_and(j <= i, i < j + window)
+
+    def update_and_fetch(self, keys, values):
+        self.offset += keys.shape[2]
+        if self.keys is not None:
+            cut = slice(max(0, self.keys.shape[2] - self.max_size + 1), None)
+            keys, values = (
+                mx.concatenate([old[:, :, cut], new], axis=2) for old, new in ((self.keys, keys), (self.values, values))
+            )
+        self.keys, self.values = keys, values
+        return keys, values
+
+
+@pytest.mark.parametrize("steps", [[20, 1, 3, 1], [4, 1, 15, 5], [6, 19]])
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_rotating_cache_of_another_library_forgets_by_its_mask_too(steps, padded):
+    made, ids = model(config()), tokens(2, 25)
+    i, j = np.arange(25)[:, None], np.arange(25)
+    band = (j <= i) & (j > i - 6)
+    options = {}
+    if padded:
+        steps = steps[:1]
+        hidden = np.ones((steps[0], steps[0]), dtype=bool)
+        hidden[:, 1] = False
+        hidden[1, 1] = True
+        options, band = {"mask": mx.array(hidden)}, band[: steps[0], : steps[0]] & hidden
+    count = sum(steps)
+    got = fed(made, ids, [ForeignRotating(6), ForeignRotating(6)], steps, **options)
+    assert_close(got, np.array(made(mx.array(ids[:, :count]), mask=mx.array(band))), relative=1e-4)
+
+
+@pytest.mark.parametrize("position", ["alibi", "t5"])
+def test_distances_are_refused_at_the_first_step_that_is_longer_than_a_rotating_cache(position):
+    more = {"num_buckets": 8, "max_distance": 10} if position == "t5" else {}
+    made = model(config(position={"kind": position, **more}))
+    caches = [ForeignRotating(6), ForeignRotating(6)]
+    with pytest.raises(ValueError, match=f"position '{position}' needs a cache that knows .* got ForeignRotating"):
+        made(mx.array(tokens(1, 20)), caches)
+    assert caches[0].offset == 0
+    assert_close(np.array(made(mx.array(tokens(1, 6)), caches)), np.array(made(mx.array(tokens(1, 6)))), relative=1e-4)
+
+
+def test_a_mask_of_another_library_for_other_keys_is_refused():
+    cache = ForeignRotating(6)
+    cache.make_mask = lambda *_, **__: mx.ones((5, 4), dtype=mx.bool_)
+    with pytest.raises(ValueError, match=r"mask of ForeignRotating must be for T_kv=5 keys; got shape \(5, 4\)"):
+        model(config())(mx.array(tokens(1, 5)), [cache, cache])
+
+
 @pytest.mark.parametrize("window", [None, 4])
 @pytest.mark.parametrize("position", ["rope", "alibi", "t5", "sinusoidal"])
 def test_a_cache_of_another_library_that_keeps_all_gives_the_same(position, window):
