@@ -28,7 +28,7 @@ from mlx_tx.cache.make import make_caches
 from mlx_tx.config import ModelConfig
 from mlx_tx.embeddings import Embedding
 from mlx_tx.recorder import Stages, record_stages
-from mlx_tx.stack import Stack, check_table, check_tokens, finalize, head
+from mlx_tx.stack import Stack, check_table, check_tokens, finalize, head, prepare
 from mlx_tx.step import per_row
 
 
@@ -95,7 +95,9 @@ class _SingleStack(Stack):
         )  # fmt: skip
         check_table(name, self.config, tokens.shape[1], None if cache is None else cache[0].offset, offset, positions)
         rows = self.embed_tokens(tokens, check=check) if input_embeddings is None else input_embeddings
-        x = self._run(self._embedded(rows, step, ""), step, cache, "")
+        x = self._embedded(rows, step, "")
+        prepare(cache, right)
+        x = self._run(x, step, cache, "")
         finalize(cache, right)
         return x
 
@@ -216,6 +218,7 @@ class EncoderDecoder(nn.Module):
                 within = (mx.arange(S) >= mx.array(pads)[:, None])[:, None, None, :]
                 given.update(exists=exists_of(within, given["lengths"], S), lengths=None)
         x = stack._embedded(self.embed_tokens(target, check=check), step, "decoder.")
+        prepare(cache, right)
         x = stack._run(x, step, cache, "decoder.", given)
         finalize(cache, right)
         return head(self, x, "decoder.")

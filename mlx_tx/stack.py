@@ -74,7 +74,7 @@ class Stack(nn.Module):
     def _with_cache(
         self, name: str, tokens: mx.array, cache: Any, lengths: Any, check: bool
     ) -> tuple[Sequence[Any] | None, mx.array | None]:
-        """The caches, and the padding on the right that the step's ``lengths`` tell of."""
+        """The caches, and the padding on the right that the step's ``lengths`` tell of; :func:`prepare` tells them."""
         if cache is None or all(one is None for one in cache):
             return None, None
         if len(cache) != len(self.layers):
@@ -93,7 +93,6 @@ class Stack(nn.Module):
                 raise ValueError(
                     f"[{name}] lengths need a batched cache (BatchKVCache, BatchRotatingKVCache); got {kind}"
                 )
-            own.prepare(right_padding=right)
         return cache, right
 
 
@@ -104,6 +103,14 @@ def head(model: Any, x: mx.array, at: str) -> mx.array:
     if cap is not None:
         logits = (cap * mx.tanh(logits.astype(mx.float32) / cap)).astype(logits.dtype)
     return note(f"{at}logits", logits)
+
+
+def prepare(cache: Sequence[Any] | None, right: mx.array | None) -> None:
+    """Tells batched caches of padding on the right of the next step, once all arguments are known to be good."""
+    if cache is not None and right is not None:
+        for one in cache:
+            own: Any = one[0] if isinstance(one, CacheList) else one
+            own.prepare(right_padding=right)
 
 
 def finalize(cache: Sequence[Any] | None, right: mx.array | None) -> None:

@@ -384,3 +384,15 @@ def test_a_text_read_in_steps_is_the_text_read_at_once_for_scalings_that_depend_
         assert_close(fed(made, ids, made.make_cache(), [5, 1, 1, 3, 2], rope_length=12), whole)
         assert_close(whole, np.array(made(mx.array(ids))))
         assert np.abs(whole - np.array(made(mx.array(ids), rope_length=4))).max() > 1e-2
+
+
+@pytest.mark.parametrize("bad", [{"segments": mx.zeros((2, 7), dtype=mx.int32)}, {"rope_length": 0}, {"offset": 1}])
+@pytest.mark.parametrize("kind", ["decoder", "encoder_decoder"])
+def test_a_refused_call_leaves_a_batched_cache_as_it_was(kind, bad):
+    made, ids = model(config(kind=kind)), mx.array(tokens(2, 7))
+    before = {} if kind == "decoder" else {"memory": made.encode(ids)}
+    run = made if kind == "decoder" else made.decode
+    cache, untouched = made.make_cache(left_padding=[0, 0]), made.make_cache(left_padding=[0, 0])
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        run(ids, cache=cache, lengths=[3, 7], **before, **bad)
+    assert mx.array_equal(run(ids, cache=cache, **before), run(ids, cache=untouched, **before)).item()
