@@ -361,4 +361,8 @@ def _segments(segments: Any, B: int, T_q: int, T_kv: int) -> tuple[mx.array | No
         pair = [mx.array(segments) if isinstance(segments, np.ndarray) else segments] * 2
     for x, T in zip(pair, (T_q, T_kv), strict=True):
         integer_array("segments", x, ((B, T),))
+    if mx.result_type(*pair) not in INTEGERS:
+        # No integer type holds both, and compared as floats different ids would be equal.
+        names = " and ".join(dtype_name(x) for x in pair)
+        raise ArrayTypeError(f"{FUNCTION} segments must be of dtypes that one integer type holds; got {names}")
     return pair[0], pair[1]

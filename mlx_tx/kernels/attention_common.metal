@@ -14,7 +14,8 @@
 
 typedef simdgroup_matrix<float, 8, 8> Fragment;
 
-constant float LOWEST = -3.0e38f;
+// The least float: a mask of that value is a score like any other.
+constant float LOWEST = -3.402823466e38f;
 // Offsets beyond it put every key on one side of the query all the same.
 constant int FARTHEST = 1 << 30;
 

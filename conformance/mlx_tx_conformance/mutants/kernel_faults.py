@@ -16,6 +16,14 @@ _BARRIER = "    threadgroup_barrier(mem_flags::mem_threadgroup);\n"
 
 _SCORES = (
     _kernel(
+        "kernel-least-number-hides",
+        _COMMON,
+        "constant float LOWEST = -3.402823466e38f;",
+        "constant float LOWEST = -3.0e38f;",
+        "SEM-1/least-number-is-not-minus-infinity",
+        about="A row whose scores all lie below -3e38 counts as having seen nothing.",
+    ),
+    _kernel(
         "kernel-scale-missing",
         _COMMON,
         "const float s = product * rules.scale;",
@@ -93,7 +101,7 @@ _SOFTMAX = (
     _kernel(
         "kernel-infinite-start",
         _COMMON,
-        "constant float LOWEST = -3.0e38f;",
+        "constant float LOWEST = -3.402823466e38f;",
         "constant float LOWEST = -INFINITY;",
         "SEM-1",
         about="-inf minus -inf where a block is hidden from a row.",
