@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Self
@@ -78,11 +79,11 @@ class Cache(ABC):
 
     def can_trim(self, n: int) -> bool:
         """Whether the last ``n`` tokens can be taken back as if they had never been fed."""
-        return n == 0 or self.is_trimmable()
+        return check_count(type(self).__name__, n) == 0 or self.is_trimmable()
 
     @abstractmethod
     def trim(self, n: int) -> int:
-        """Takes back the last ``n`` tokens, at most all; returns how many."""
+        """Takes back the last ``n`` tokens, an integer >= 0, at most all; returns how many."""
 
     def rewind(self, length: int) -> int:
         """Takes back everything after the first ``length`` slots; returns how many were taken back."""
@@ -129,6 +130,16 @@ def check_fed(name: str, keys: mx.array, values: mx.array, held: mx.array | None
     if held is not None and held.shape[:2] != keys.shape[:2]:
         raise ValueError(f"[{name}] keys must have B, N_kv = {held.shape[:2]} as before; got shape {keys.shape}")
     return keys.shape[2]
+
+
+def check_count(name: str, n: Any) -> int:
+    """``n``, a number of tokens to take back, as an integer >= 0."""
+    if isinstance(n, bool) or not hasattr(n, "__index__"):
+        raise TypeError(f"[{name}] n must be an integer >= 0; got {n!r}")
+    count = operator.index(n)
+    if count < 0:
+        raise ValueError(f"[{name}] n must be an integer >= 0; got {count}")
+    return count
 
 
 def check_state(name: str, state: Sequence[Any], count: int = 2) -> Sequence[mx.array]:

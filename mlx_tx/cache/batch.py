@@ -7,6 +7,7 @@ position of a row's next token is ``offset``, an array: the slots fed less the p
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -65,11 +66,21 @@ class Padding:
             self._right = right
 
     def filter(self, rows: Sequence[int] | mx.array) -> None:
-        """Keeps these rows only, in this order."""
-        chosen = rows if isinstance(rows, mx.array) else mx.array(list(rows))
+        """Keeps these rows only, in this order; rows count from 0. An array is read, so that it can be checked."""
+        known: Any = rows.tolist() if isinstance(rows, mx.array) else list(rows)
+        chosen = mx.array([self._row(row) for row in known], dtype=mx.int32)
         self.left_padding = self.left_padding[chosen]
         if self.keys is not None and self.values is not None:
             self.keys, self.values = self.keys[chosen], self.values[chosen]
+
+    def _row(self, row: Any) -> int:
+        """``row`` as an integer in 0..B-1: MLX does not check an index."""
+        B, name = self.left_padding.shape[0], type(self).__name__
+        if isinstance(row, bool) or not hasattr(row, "__index__"):
+            raise TypeError(f"[{name}] row must be an integer in 0..{B - 1}; got {row!r}")
+        if not 0 <= operator.index(row) < B:
+            raise IndexError(f"[{name}] row must be an integer in 0..{B - 1}; got {row}")
+        return operator.index(row)
 
     def _padded_state(self, pair: tuple[mx.array, ...]) -> tuple[mx.array, ...]:
         if self._right is not None:
@@ -114,6 +125,7 @@ class BatchKVCache(Padding, KVCache):
 
     def extract(self, row: int) -> KVCache:
         """The cache of one row alone, without its padding, which it has to read."""
+        row = self._row(row)
         padding: Any = self.left_padding[row].item()
         cache = KVCache()
         if self.keys is not None and self.values is not None and self._fed > padding:
@@ -191,6 +203,7 @@ class BatchRotatingKVCache(Padding, RotatingKVCache):
 
     def extract(self, row: int) -> RotatingKVCache:
         """The cache of one row alone, without its padding, which it has to read."""
+        row = self._row(row)
         padding: Any = self.left_padding[row].item()
         fed, pair = self._fed - padding, self._ordered()
         if fed <= 0 or not pair:

@@ -7,7 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlx_tx.cache.base import Cache, check_fed, check_state, whole_numbers
+from mlx_tx.cache.base import Cache, check_count, check_fed, check_state, whole_numbers
 from mlx_tx.cache.view import View
 
 
@@ -66,7 +66,7 @@ class CrossKVCache(Cache):
 
     def trim(self, n: int) -> int:
         """0: what the decoder takes back is not in here."""
-        del n
+        check_count(type(self).__name__, n)
         return 0
 
     def rewind(self, length: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlx_tx.cache.base import Cache, check_fed, check_state, grown, whole_numbers, written
+from mlx_tx.cache.base import Cache, check_count, check_fed, check_state, grown, whole_numbers, written
 from mlx_tx.cache.view import View
 
 
@@ -44,7 +44,7 @@ class KVCache(Cache):
         return sum(x.nbytes for x in (self.keys, self.values) if x is not None)
 
     def trim(self, n: int) -> int:
-        n = min(n, self._fed)
+        n = min(check_count(type(self).__name__, n), self._fed)
         self._fed -= n
         return n
 

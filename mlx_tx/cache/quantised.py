@@ -7,7 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlx_tx.cache.base import Cache, check_fed, grown, whole_numbers, written
+from mlx_tx.cache.base import Cache, check_count, check_fed, grown, whole_numbers, written
 from mlx_tx.cache.view import View
 
 BITS = (2, 3, 4, 5, 6, 8)
@@ -70,7 +70,7 @@ class QuantizedKVCache(Cache):
         return sum(x.nbytes for triple in (self.keys, self.values) if triple is not None for x in triple)
 
     def trim(self, n: int) -> int:
-        n = min(n, self._fed)
+        n = min(check_count(type(self).__name__, n), self._fed)
         self._fed -= n
         return n
 

@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from mlx_tx.cache.base import Cache, check_fed, check_state, grown, whole_numbers, written
+from mlx_tx.cache.base import Cache, check_count, check_fed, check_state, grown, whole_numbers, written
 from mlx_tx.cache.view import View
 
 
@@ -142,7 +142,7 @@ class RotatingKVCache(Cache):
         return self._fed < self.max_size
 
     def can_trim(self, n: int) -> bool:
-        return n == 0 or self._fed <= self.max_size
+        return check_count(type(self).__name__, n) == 0 or self._fed <= self.max_size
 
     def trim(self, n: int) -> int:
         if not self.can_trim(n):

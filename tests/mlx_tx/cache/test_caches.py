@@ -293,3 +293,36 @@ def test_right_padding_must_be_finalised_before_the_state_is_read():
     assert cache.offset.tolist() == [3, 5]
     with pytest.raises(ValueError, match="left_padding before the first token"):
         cache.prepare(left_padding=[1, 1])
+
+
+@pytest.mark.parametrize("make", [*KINDS.values(), QuantizedKVCache, CrossKVCache, lambda: CacheList(KVCache())])
+def test_a_number_of_tokens_to_take_back_is_a_whole_one(make):
+    cache = make()
+    cache.update_and_fetch(*pair(4, D=64, D_v=64)) if not isinstance(cache, CacheList) else None
+    size, fed = cache.size(), cache.fed()
+    for n, error in ((-3, ValueError), (2.0, TypeError), (True, TypeError), ("1", TypeError)):
+        with pytest.raises(error, match=f"n must be an integer >= 0; got {n!r}"):
+            cache.trim(n)
+        if not isinstance(cache, CrossKVCache):
+            with pytest.raises(error, match="n must be an integer >= 0"):
+                cache.can_trim(n)
+    assert (cache.size(), cache.fed()) == (size, fed)
+    assert cache.trim(np.int64(0)) == 0
+
+
+@pytest.mark.parametrize("make", [lambda: BatchKVCache([0, 2]), lambda: BatchRotatingKVCache(6, [0, 2])])
+def test_rows_that_a_batch_does_not_have_are_refused(make):
+    cache = make()
+    cache.update_and_fetch(*pair(4))
+    for row, error in ((5, IndexError), (2, IndexError), (-1, IndexError), (0.5, TypeError), (True, TypeError)):
+        message = rf"row must be an integer in 0\.\.1; got {row}"
+        with pytest.raises(error, match=message):
+            cache.extract(row)
+        for rows in ([0, row], mx.array([row])):
+            with pytest.raises(error, match=message):
+                cache.filter(rows)
+    assert cache.offset.tolist() == [4, 2]
+    cache.filter(np.array([1, 0, 1]))
+    assert cache.offset.tolist() == [2, 4, 2]
+    cache.filter([])
+    assert [x.shape for x in cache.state] == [(0, 2, 4, 4), (0, 2, 4, 3), (0,), (0,)]
