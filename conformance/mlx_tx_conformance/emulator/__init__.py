@@ -47,6 +47,7 @@ def unavailable() -> str | None:
     try:
         toolchain.machine_flags()
         toolchain.compiler()
+        toolchain.check_cache()
     except KernelError as error:
         return error.message
     return None

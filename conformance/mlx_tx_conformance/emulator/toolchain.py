@@ -39,6 +39,21 @@ def cache_directory() -> Path:
     return Path(base) / "mlx-tx"
 
 
+def check_cache() -> None:
+    """Raises KernelError (unsupported) where the cache directory cannot be made or written."""
+    folder = cache_directory()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".trying-", dir=folder):
+            pass
+    except OSError as error:
+        raise KernelError(
+            "unsupported",
+            f"the emulated Metal device keeps what it builds in {folder}, which cannot be used ({error.strerror}); "
+            "name another folder in the environment variable MLX_TX_CACHE",
+        ) from error
+
+
 def publish(target: Path, make: Callable[[Path], None]) -> Path:
     """Makes ``target`` unless it is there: ``make`` writes a file aside, which then takes the name in one step."""
     if target.exists():

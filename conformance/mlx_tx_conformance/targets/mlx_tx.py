@@ -62,6 +62,7 @@ class MlxTx(MLXTarget):
 
         self.path = path
         self._package: Any = mlx_tx
+        self._missing = _missing(device)
         taken = frozenset(inspect.signature(mlx_tx.scaled_dot_product_attention).parameters) - NOT_ARGUMENTS
         arguments: dict[str, frozenset[str] | None] = {"attention": taken}
         for op in OTHER_OPS:
@@ -82,7 +83,7 @@ class MlxTx(MLXTarget):
         paths.extend(str(getattr(entry, "path", entry)) for entry in record)
 
     def supports(self, call: Call) -> str | None:
-        reason = super().supports(call)
+        reason = self._missing or super().supports(call)
         if reason is None and self.device == "emulated" and (call.op in TRACED_OPS or call.options.get("compiled")):
             return "the emulated device computes at once and cannot run inside mx.compile or mx.vmap"
         if reason is None and call.op == "cache" and self.path not in CACHE_PATHS:
@@ -168,3 +169,12 @@ def _precision(path: str, device: str) -> Mapping[str, str] | None:
 
 def _inputs(call: Call) -> Arrays:
     return {name: to_mlx(array) for name, array in call.arrays.items() if name not in NOT_INPUTS}
+
+
+def _missing(device: str) -> str | None:
+    """What the device lacks on this machine, or ``None``."""
+    if device != "emulated":
+        return None
+    from .. import emulator
+
+    return emulator.unavailable()

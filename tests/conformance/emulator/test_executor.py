@@ -126,3 +126,14 @@ def test_initial_values_and_python_scalars() -> None:
             init_value=7,
         )[0]
     assert np.array(out).tolist() == [3, 7, 7, 7]
+
+
+def test_a_cache_that_cannot_be_used_is_said_with_what_to_set(tmp_path, monkeypatch):
+    from mlx_tx_conformance import emulator
+
+    taken = tmp_path / "file"
+    taken.touch()
+    monkeypatch.setenv("MLX_TX_CACHE", str(taken))
+    reason = emulator.unavailable()
+    assert str(taken) in reason
+    assert "MLX_TX_CACHE" in reason

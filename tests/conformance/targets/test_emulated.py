@@ -46,3 +46,12 @@ def test_products_are_counted_by_the_kernels() -> None:
     target = open_target("mlx_tx:fused", "emulated")
     # Eight queries, sixteen keys, D = D_v = 8: two products of 8x8 each for Q K^T and P V, in two heads.
     assert target.figure(Call("attention", arrays(8, 16)), "matmul_flops") == 2 * 4 * 2 * 8**3
+
+
+def test_a_device_that_is_missing_makes_calls_unsupported(monkeypatch):
+    from mlx_tx_conformance import emulator
+
+    monkeypatch.setattr(emulator, "unavailable", lambda: "no compiler: install one")
+    target = open_target("mlx_tx:fused", "emulated")
+    x = np.zeros((1, 1, 1, 8), np.float32)
+    assert target.supports(Call("attention", {"q": x, "k": x, "v": x})) == "no compiler: install one"
