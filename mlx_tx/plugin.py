@@ -11,7 +11,7 @@ packages keep the original. A reference that is neither (a default argument, a c
 Names imported while ours is installed reach the original again once it is not.
 
 What changes for the caller: only what our function answers otherwise (SEM-1, SEM-2, SEM-3, PRC-1): rows without a
-visible key give 0. Calls that ours refuses and the original takes, integer masks (which it adds) and float64, go to
+visible key give 0. Integer masks (which ours refuses and the original adds) and float64 (CPU only) go to
 the original with a warning, so that a program that ran still runs.
 """
 
@@ -159,7 +159,7 @@ _replacement.__name__ = _replacement.__qualname__ = _NAME
 def _left_to_the_original(q: Any, mask: Any) -> str | None:
     """Why ours refuses a call that ``mx.fast`` takes, or ``None``."""
     if isinstance(q, mx.array) and q.dtype == mx.float64:
-        return "mlx_tx has no float64"
+        return "float64 stays with the original"
     if isinstance(mask, mx.array) and mx.issubdtype(mask.dtype, mx.integer):
         dtype = str(mask.dtype).removeprefix("mlx.core.")
         return f"mask has dtype {dtype}, which mlx_tx refuses and mx.fast adds to the scores"
