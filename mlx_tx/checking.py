@@ -72,26 +72,45 @@ class Section:
         object.__setattr__(self, name, value)
 
 
+LARGEST = 2**31 - 1  # an axis of an MLX array is an int32
+TINY, HUGE = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # the smallest and the largest normal number of float32
+
+
 def whole(path: str, value: Any, minimum: int, maximum: int | None = None) -> int:
-    """``value`` as an integer in ``minimum..maximum``."""
+    """``value`` as an integer in ``minimum..maximum``; without a maximum, one that fits an int32."""
     allowed = f"must be an integer {f'>= {minimum}' if maximum is None else f'in {minimum}..{maximum}'}"
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise FieldTypeError(path, f"{allowed}; got {value!r}")
     result = operator.index(value)
     if result < minimum or (maximum is not None and result > maximum):
-        raise FieldError(path, f"{allowed}; got {result}")
+        raise FieldError(path, f"{allowed}; got {_shown(result)}")
+    if result > LARGEST:
+        raise FieldError(path, f"{allowed} and < 2**31; got {_shown(result)}")
     return result
 
 
-def number(path: str, value: Any, *, above: float | None = None, minimum: float | None = None) -> float:
-    """``value`` as a finite number, greater than ``above`` or at least ``minimum``."""
+def number(
+    path: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    minimum: float | None = None,
+    maximum: float | None = None,
+) -> float:
+    """``value`` as a finite number, greater than ``above`` or at least ``minimum``, that float32 can hold."""
     bound = f" > {above:g}" if above is not None else f" >= {minimum:g}" if minimum is not None else ""
+    bound += "" if maximum is None else f"{' and' if bound else ''} <= {maximum:g}"
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise FieldTypeError(path, f"must be a number{bound}; got {value!r}")
-    result = float(value)
+    try:
+        result = float(value)
+    except OverflowError:
+        result = math.inf
     low = (above is not None and result <= above) or (minimum is not None and result < minimum)
-    if not math.isfinite(result) or low:
-        raise FieldError(path, f"must be a finite number{bound}; got {value!r}")
+    if not math.isfinite(result) or low or (maximum is not None and result > maximum):
+        raise FieldError(path, f"must be a finite number{bound}; got {_shown(value)}")
+    if abs(result) > HUGE or (above == 0 and result < TINY):
+        raise FieldError(path, f"must be a finite number{bound} in the range of float32; got {value!r}")
     return result
 
 
@@ -115,6 +134,13 @@ def instance(path: str, value: Any, kind: type) -> None:
     """Refuses what is no ``kind``."""
     if not isinstance(value, kind):
         raise FieldTypeError(path, f"must be a {kind.__name__}; got {value!r}")
+
+
+def _shown(value: Any) -> str:
+    """``value`` for a message; Python refuses to print integers of thousands of digits."""
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value)
 
 
 def _plain(value: Any) -> Any:

@@ -51,6 +51,7 @@ __all__ = [
 ]
 
 KINDS = ("decoder", "encoder", "encoder_decoder")
+MAX_LAYERS = 10_000
 
 
 class LayerConfig(NamedTuple):
@@ -98,12 +99,14 @@ class ModelConfig(Section):
     def __post_init__(self) -> None:
         choice("kind", self.kind, KINDS)
         for name in ("vocab_size", "d_model", "num_layers"):
-            whole(name, getattr(self, name), 1)
+            most = MAX_LAYERS if name == "num_layers" else None
+            self._set(name, whole(name, getattr(self, name), 1, most))
         for name, section in self._sections.items():
             instance(name, getattr(self, name), section)
         if self.kind == "encoder_decoder":
             given = self.num_encoder_layers
-            self._set("num_encoder_layers", self.num_layers if given is None else whole("num_encoder_layers", given, 1))
+            given = self.num_layers if given is None else whole("num_encoder_layers", given, 1, MAX_LAYERS)
+            self._set("num_encoder_layers", given)
         elif self.num_encoder_layers is not None:
             raise FieldError("num_encoder_layers", f"must be absent for kind {self.kind!r}; it has one stack")
         flag("tie_embeddings", self.tie_embeddings)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import lru_cache
 
 import mlx.core as mx
 import numpy as np
 from mlx import nn
+
+from mlx_tx.sections import MAX_BUCKETS, MAX_DISTANCE
 
 
 def relative_buckets(
@@ -30,6 +33,9 @@ def relative_buckets(
         raise ValueError(f"[relative_buckets] num_buckets must be >= {2 * sides}; got {num_buckets}")
     if max_distance <= E:
         raise ValueError(f"[relative_buckets] max_distance must be > {E}; got {max_distance}")
+    if max_distance > MAX_DISTANCE or num_buckets > MAX_BUCKETS:
+        raise ValueError(f"[relative_buckets] num_buckets must be <= {MAX_BUCKETS} and max_distance <= {MAX_DISTANCE}; "
+                         f"got {num_buckets} and {max_distance}")  # fmt: skip
     table = mx.array(_buckets_up_to(N, E, max_distance))
     away = mx.abs(distances) if bidirectional else mx.maximum(-distances, 0)
     buckets = table[mx.minimum(away, table.size - 1)]
@@ -54,14 +60,11 @@ class RelativeBias(nn.Module):
 @lru_cache(maxsize=32)
 def _buckets_up_to(N: int, E: int, max_distance: int) -> np.ndarray:
     """The bucket of every distance from 0 to the first one of the last bucket."""
-    buckets, n = list(range(E)), E
-    for step in range(N - E):
+    buckets, first = [np.arange(E)], E
+    for step in range(N - E - 1):
         # The distances n of this bucket: (n / E)^(N - E) < (max_distance / E)^(step + 1).
         end = max_distance ** (step + 1) * E ** (N - E - step - 1)
-        if step == N - E - 1:
-            buckets.append(E + step)
-            break
-        while n ** (N - E) < end:
-            buckets.append(E + step)
-            n += 1
-    return np.asarray(buckets, dtype=np.int32)
+        after = bisect_left(range(max_distance + 1), end, lo=first, key=lambda n: n ** (N - E))
+        buckets.append(np.full(after - first, E + step))
+        first = after
+    return np.concatenate([*buckets, [N - 1]]).astype(np.int32)

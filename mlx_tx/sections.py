@@ -14,6 +14,8 @@ LAYER_POSITIONS = ("none", "rope", "alibi", "t5")  # those that act inside a lay
 NORMS = ("rms", "layer")
 PLAIN_MLPS = ("relu", "gelu", "gelu_tanh", "silu")
 GATED_MLPS = ("swiglu", "geglu", "geglu_tanh")
+# What is planned in whole numbers on the host has its bounds: a table of T5 is as long as its longest distance.
+MAX_BUCKETS, MAX_DISTANCE, MAX_SCALING = 1024, 2**20, 1e6
 MLPS = (*PLAIN_MLPS, *GATED_MLPS, "moe")
 
 
@@ -40,13 +42,14 @@ class AttentionConfig(Section):
 
     def __post_init__(self) -> None:
         heads = whole("attention.num_heads", self.num_heads, 1)
-        if self.num_kv_heads is None:
-            self._set("num_kv_heads", heads)
-        if heads % whole("attention.num_kv_heads", self.num_kv_heads, 1):
+        self._set("num_heads", heads)
+        given = heads if self.num_kv_heads is None else self.num_kv_heads
+        self._set("num_kv_heads", whole("attention.num_kv_heads", given, 1))
+        if heads % self.num_kv_heads:  # type: ignore[operator]
             raise FieldError("attention.num_kv_heads", f"must divide num_heads={heads}; got {self.num_kv_heads}")
         for name in ("head_dim", "value_dim"):
             if getattr(self, name) is not None:
-                whole(f"attention.{name}", getattr(self, name), 1)
+                self._set(name, whole(f"attention.{name}", getattr(self, name), 1))
         if self.value_dim is None and self.head_dim is not None:
             self._set("value_dim", self.head_dim)
         for name in ("bias", "out_bias", "qk_norm", "sinks"):
@@ -103,7 +106,7 @@ class RopeScaling(Section):
                 continue
             if item.name not in taken:
                 raise FieldError(path, f"must be absent for kind {kind!r}, which does not use it; got {value!r}")
-            self._set(item.name, _scaling_value(path, item.name, value))
+            self._set(item.name, _scaling_value(path, kind, item.name, value))
         flag("scaling.truncate", self.truncate)
         if kind == "llama3" and not self.low_freq_factor < self.high_freq_factor:  # type: ignore[operator]
             got = f"{self.low_freq_factor} and {self.high_freq_factor}"
@@ -133,20 +136,24 @@ class PositionConfig(Section):
         choice("position.kind", self.kind, POSITIONS)
         self._set("base", number("position.base", self.base, above=0))
         flag("position.traditional", self.traditional)
-        if self.dims is not None and whole("position.dims", self.dims, 2) % 2:
-            raise FieldError("position.dims", f"must be even; got {self.dims}")
+        if self.dims is not None:
+            self._set("dims", whole("position.dims", self.dims, 2))
+            if self.dims % 2:
+                raise FieldError("position.dims", f"must be even; got {self.dims}")
         if self.scaling is not None:
             instance("position.scaling", self.scaling, RopeScaling)
             if self.kind != "rope":
                 raise FieldError("position.scaling", f"must be absent for kind {self.kind!r}; it is one of rope's")
+            if self.scaling.kind == "yarn" and self.base <= 1:
+                raise FieldError("position.base", f"must be > 1 for scaling of kind 'yarn'; got {self.base}")
         if self.max_positions is not None:
-            whole("position.max_positions", self.max_positions, 1)
+            self._set("max_positions", whole("position.max_positions", self.max_positions, 1))
         elif self.kind == "learned":
             raise FieldError("position.max_positions", "must be given for kind 'learned'")
         if self.bidirectional is not None:
             flag("position.bidirectional", self.bidirectional)
-        whole("position.num_buckets", self.num_buckets, 2)
-        whole("position.max_distance", self.max_distance, 1)
+        self._set("num_buckets", whole("position.num_buckets", self.num_buckets, 2, MAX_BUCKETS))
+        self._set("max_distance", whole("position.max_distance", self.max_distance, 1, MAX_DISTANCE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,15 +188,17 @@ class MLPConfig(Section):
 
     def __post_init__(self) -> None:
         choice("mlp.kind", self.kind, MLPS)
-        whole("mlp.d_ff", self.d_ff, 1)
+        self._set("d_ff", whole("mlp.d_ff", self.d_ff, 1))
         for name in ("bias", "norm_topk"):
             flag(f"mlp.{name}", getattr(self, name))
         choice("mlp.expert_kind", self.expert_kind, (*PLAIN_MLPS, *GATED_MLPS))
         if self.kind == "moe":
-            whole("mlp.top_k", self.top_k, 1, whole("mlp.num_experts", self.num_experts, 1))
+            self._set("num_experts", whole("mlp.num_experts", self.num_experts, 1))
+            self._set("top_k", whole("mlp.top_k", self.top_k, 1, self.num_experts))
         else:
             for name in ("num_experts", "top_k"):
-                if whole(f"mlp.{name}", getattr(self, name), 0):
+                self._set(name, whole(f"mlp.{name}", getattr(self, name), 0))
+                if getattr(self, name):
                     raise FieldError(f"mlp.{name}", f"must be 0 for kind {self.kind!r}; got {getattr(self, name)}")
 
 
@@ -241,13 +250,14 @@ def _window(path: str, window: Any) -> int | tuple[int | None, int | None] | Non
     return whole(path, window, 1)
 
 
-def _scaling_value(path: str, name: str, value: Any) -> Any:
+def _scaling_value(path: str, kind: str, name: str, value: Any) -> Any:
     if name == "original_max_positions":
-        return whole(path, value, 1)
+        return whole(path, value, 2 if kind == "longrope" else 1)  # longrope divides by its logarithm
     if name in ("short_factor", "long_factor"):
         if not isinstance(value, tuple | list):
             raise FieldTypeError(path, f"must be a list of numbers; got {value!r}")
-        return tuple(number(path, entry, above=0) for entry in value)
+        return tuple(number(path, entry, above=0, maximum=MAX_SCALING) for entry in value)
     if name == "factor":
-        return number(path, value, minimum=1)
-    return number(path, value, **({"minimum": 0} if name.startswith("mscale") else {"above": 0}))
+        return number(path, value, minimum=1, maximum=MAX_SCALING)
+    low = {"minimum": 0} if name.startswith("mscale") else {"above": 0}
+    return number(path, value, **low, maximum=MAX_SCALING)

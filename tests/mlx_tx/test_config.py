@@ -1,7 +1,9 @@
 """The configuration checks itself and survives the way through plain dicts."""
 
 import json
+import re
 
+import numpy as np
 import pytest
 
 from mlx_tx.config import (
@@ -101,7 +103,7 @@ REFUSED = [
     ({"vocab_size": 0}, ValueError, "[config] vocab_size must be an integer >= 1; got 0"),
     ({"vocab_size": None}, ValueError, "[config] vocab_size must be given"),
     ({"d_model": 32.0}, TypeError, "[config] d_model must be an integer >= 1; got 32.0"),
-    ({"num_layers": True}, TypeError, "[config] num_layers must be an integer >= 1; got True"),
+    ({"num_layers": True}, TypeError, "[config] num_layers must be an integer in 1..10000; got True"),
     (
         {"kind": "decodr"},
         ValueError,
@@ -243,3 +245,59 @@ def test_a_section_of_the_wrong_kind_is_refused():
 def test_a_configuration_cannot_be_changed():
     with pytest.raises(AttributeError):
         ModelConfig.modern(8).d_model = 3
+
+
+def rope(base=10000.0, **scaling):
+    return {"position": {"kind": "rope", "base": base, "scaling": scaling}}
+
+
+LONG = {"kind": "longrope", "factor": 2.0, "short_factor": [1.0] * 4, "long_factor": [1.0] * 4}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_layers": 10**9}, "num_layers must be an integer in 1..10000; got 1000000000"),
+        ({"kind": "encoder_decoder", "num_encoder_layers": 10**9}, "num_encoder_layers must be an integer in 1..10000"),
+        ({"vocab_size": 10**5000}, "vocab_size must be an integer >= 1 and < 2**31; got an integer of 16610 bits"),
+        ({"num_layers": 10**5000}, "num_layers must be an integer in 1..10000; got an integer of 16610 bits"),
+        ({"embedding_scale": 10**400}, "embedding_scale must be a finite number; got an integer of 1329 bits"),
+        ({"norm": {"eps": -(10**400)}}, "norm.eps must be a finite number >= 0; got an integer of 1329 bits"),
+        ({"attention": {"num_heads": 4, "scale": 1e300}}, "attention.scale must be a finite number in the range of"),
+        ({"attention": {"num_heads": 4, "softcap": 1e300}}, "attention.softcap must be a finite number > 0 in the"),
+        ({"attention": {"num_heads": 4, "softcap": 1e-300}}, "attention.softcap must be a finite number > 0 in the"),
+        ({"final_softcap": 1e300}, "final_softcap must be a finite number > 0 in the range of float32; got 1e+300"),
+        ({"position": {"kind": "t5", "max_distance": 10**8}}, "position.max_distance must be an integer in 1..1048576"),
+        ({"position": {"kind": "t5", "num_buckets": 10**8}}, "position.num_buckets must be an integer in 2..1024"),
+        (rope(**LONG, original_max_positions=1), "position.scaling.original_max_positions must be an integer >= 2"),
+        (rope(1.0, kind="yarn", factor=2.0, original_max_positions=8), "position.base must be > 1 for scaling of kind"),
+        (
+            rope(kind="ntk", factor=1e300),
+            "position.scaling.factor must be a finite number >= 1 and <= 1e+06; got 1e+30",
+        ),
+    ],
+)
+def test_a_field_that_no_model_could_be_made_with_is_refused_at_once(changes, message):
+    with pytest.raises(ValueError, match=re.escape(f"[config] {message}")):
+        ModelConfig.from_dict(with_(**changes))
+
+
+def test_integers_of_numpy_become_plain_ones():
+    plain = with_(
+        attention={"num_heads": 4, "num_kv_heads": 2, "head_dim": 8, "value_dim": 6, "window": [5, 0]},
+        mlp={"kind": "moe", "d_ff": 8, "num_experts": 4, "top_k": 2},
+        position={"kind": "rope", "dims": 4, "max_positions": 9, "num_buckets": 8, "max_distance": 30},
+        layers=[{"window": 3}, {"mlp": {"kind": "relu", "d_ff": 8, "num_experts": 0}}],
+        kind="encoder_decoder",
+        num_encoder_layers=3,
+    )
+
+    def as_numpy(value):
+        if isinstance(value, dict):
+            return {name: as_numpy(entry) for name, entry in value.items()}
+        if isinstance(value, list):
+            return [as_numpy(entry) for entry in value]
+        return np.int64(value) if type(value) is int else value
+
+    made = ModelConfig.from_dict(as_numpy(plain)).to_dict()
+    assert json.loads(json.dumps(made)) == made == ModelConfig.from_dict(plain).to_dict()

@@ -1,5 +1,7 @@
 """T5's buckets and bias."""
 
+import math
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -50,3 +52,14 @@ def test_bad_numbers_are_named(options, message):
 def test_fractions_of_a_distance_are_refused():
     with pytest.raises(TypeError, match="distances must hold integers"):
         relative_buckets(mx.array([0.5]), bidirectional=False)
+
+
+def test_the_longest_table_is_made_at_once_and_a_longer_one_is_refused():
+    # 32 buckets, 16 of them exact: from 16 to 2^16 in 16 steps, each 2^(12 / 16) times as far as the one before.
+    edges = [math.ceil(16 * 2 ** (3 * k / 4)) for k in range(16)]
+    distances = mx.array([-d for edge in edges for d in (edge - 1, edge)])
+    got = relative_buckets(distances, bidirectional=False, num_buckets=32, max_distance=2**16)
+    assert got.tolist() == [n for k in range(16) for n in (15 + k, 16 + k)]
+    assert relative_buckets(mx.array([-(2**30)]), bidirectional=False, max_distance=2**20).tolist() == [31]
+    with pytest.raises(ValueError, match="max_distance <= 1048576; got 32 and 100000000"):
+        relative_buckets(distances, bidirectional=False, max_distance=10**8)
