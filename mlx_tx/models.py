@@ -69,7 +69,7 @@ class _SingleStack(Stack):
         """The result of the last layer, normalised where the model has a final norm: ``[B, T, d_model]``.
 
         Args:
-            tokens (array): Integers ``[B, T]``. An id outside the vocabulary gives NaN (EMB-1).
+            tokens (array): Integers ``[B, T]``, B and T at least 1. An id outside the vocabulary gives NaN (EMB-1).
             cache (list, optional): One cache for each layer, of :meth:`make_cache` or of mlx-lm; the tokens then
               follow those fed before.
             input_embeddings (array, optional): ``[B, T, d_model]`` in place of the rows of the tokens.
@@ -211,6 +211,9 @@ class EncoderDecoder(nn.Module):
         check_table("EncoderDecoder", self.config, target.shape[1], start, offset, positions)
         given: dict[str, Any] = {"memory": memory}
         if memory is not None:
+            if memory.ndim != 3 or memory.size == 0:
+                raise ValueError(f"[EncoderDecoder] memory must have shape [B, S, d_model], B and S at least 1; "
+                                 f"got {memory.shape}")  # fmt: skip
             B, S = memory.shape[:2]
             given["lengths"] = per_row("EncoderDecoder", "memory_lengths", memory_lengths, B, S, check=check)
             pads = per_row("EncoderDecoder", "memory_left_padding", memory_left_padding, B, S, check=check)

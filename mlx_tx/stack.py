@@ -122,13 +122,15 @@ def finalize(cache: Sequence[Any] | None, right: mx.array | None) -> None:
 
 
 def check_tokens(name: str, argument: str, tokens: Any) -> None:
-    """Refuses what is not an integer array ``[B, T]``."""
+    """Refuses what is not an integer array ``[B, T]`` of at least one token."""
     if not isinstance(tokens, mx.array):
         raise TypeError(f"[{name}] {argument} must be an mlx array; got {type(tokens).__name__}")
     if not mx.issubdtype(tokens.dtype, mx.integer):
         raise TypeError(f"[{name}] {argument} must hold integers; got {tokens.dtype}")
     if tokens.ndim != 2:
         raise ValueError(f"[{name}] {argument} must have shape [B, T]; got {tokens.shape}")
+    if tokens.size == 0:
+        raise ValueError(f"[{name}] {argument} must have B >= 1 and T >= 1; got shape {tokens.shape}")
 
 
 def check_table(name: str, config: ModelConfig, T: int, start: Any, offset: Any, positions: Any) -> None:

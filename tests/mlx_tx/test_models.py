@@ -396,3 +396,18 @@ def test_a_refused_call_leaves_a_batched_cache_as_it_was(kind, bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         run(ids, cache=cache, lengths=[3, 7], **before, **bad)
     assert mx.array_equal(run(ids, cache=cache, **before), run(ids, cache=untouched, **before)).item()
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0), (0, 0)])
+def test_tokens_of_which_there_are_none_are_refused_by_name(shape):
+    none, some, message = mx.zeros(shape, dtype=mx.int32), mx.array(tokens(2, 3)), r"must have B >= 1 and T >= 1; got"
+    for kind in ("decoder", "encoder"):
+        for position in POSITIONS.values():
+            with pytest.raises(ValueError, match=rf"tokens {message} shape \({shape[0]}, {shape[1]}\)"):
+                model(config(kind=kind, position=position))(none)
+    both = model(config(kind="encoder_decoder"))
+    for ids, name in (((none, some), "source"), ((some, none), "target")):
+        with pytest.raises(ValueError, match=f"{name} {message}"):
+            both(*ids)
+    with pytest.raises(ValueError, match=r"memory must have shape \[B, S, d_model\], B and S at least 1; got"):
+        both.decode(some, mx.zeros((*shape, 32)))
