@@ -210,6 +210,8 @@ class EncoderDecoder(nn.Module):
         start = None if cache is None else cache[0].offset
         check_table("EncoderDecoder", self.config, target.shape[1], start, offset, positions)
         given: dict[str, Any] = {"memory": memory}
+        if memory is None and (cache is None or any(isinstance(c, CacheList) and c[1].empty() for c in cache)):
+            raise ValueError("[EncoderDecoder] memory must be given where no cache holds it; got None")
         if memory is not None:
             if memory.ndim != 3 or memory.size == 0:
                 raise ValueError(f"[EncoderDecoder] memory must have shape [B, S, d_model], B and S at least 1; "

@@ -395,6 +395,9 @@ def test_a_refused_call_leaves_a_batched_cache_as_it_was(kind, bad):
     cache, untouched = made.make_cache(left_padding=[0, 0]), made.make_cache(left_padding=[0, 0])
     with pytest.raises(ValueError, match=next(iter(bad))):
         run(ids, cache=cache, lengths=[3, 7], **before, **bad)
+    if kind == "encoder_decoder":
+        with pytest.raises(ValueError, match="memory must be given where no cache holds it"):
+            run(ids, None, cache, lengths=[3, 7])
     assert mx.array_equal(run(ids, cache=cache, **before), run(ids, cache=untouched, **before)).item()
 
 
