@@ -10,6 +10,11 @@
     logits = model(next_token, cache)
 
 Parameters have the names of Hugging Face checkpoints (``layers.0.self_attn.q_proj.weight``).
+
+Layers may be wrapped in ``nn.utils.checkpoint``, but for one parameter: T5's table (``relative_bias.weight``) belongs
+to the stack and reaches the layers beside their arguments, in the :class:`~mlx_tx.step.Step`. No gradient passes to it
+through a checkpointed layer: it is zero, without an error. Train position kind ``t5`` without layer-wise checkpointing,
+or with the table frozen.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ class Step:
     ``positions`` int64 ``[1 or B, T]`` and ``length`` (L of the rotary recipes) are for position encodings; ``padded``
     tells that negative positions are padding. ``exists`` ``[B, 1, 1, T]``, ``lengths`` and ``mask`` say what may be
     seen besides what the model and its caches decide; ``lengths`` and ``segments`` only without a cache.
+    ``bias`` is the stack's T5 table; a checkpointed layer passes no gradient to it, as it is none of its arguments.
     """
 
     B: int
