@@ -23,8 +23,8 @@ MUTANTS = (
     Mutant(
         "wrong-position-after-trim",
         _FULL,
-        "        n = min(n, self._fed)\n        self._fed -= n\n",
-        "        n = min(n, self._fed)\n        self._fed -= max(n - 1, 0)\n",
+        "self._fed)\n        self._fed -= n\n",
+        "self._fed)\n        self._fed -= max(n - 1, 0)\n",
         "KVC-1/random-sequences*full*",
         about="After a trim one token too many is left.",
     ),
@@ -119,8 +119,8 @@ MUTANTS = (
     Mutant(
         "memory-is-trimmed",
         _CROSS,
-        '        """0: what the decoder takes back is not in here."""\n        del n\n        return 0',
-        '        """0: what the decoder takes back is not in here."""\n        return n',
+        "        check_count(type(self).__name__, n)\n        return 0\n",
+        "        return n\n",
         "KVC-1/random-sequences*cross*",
         about="A trim of the decoder takes from the memory of cross-attention.",
     ),
