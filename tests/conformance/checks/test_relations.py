@@ -100,7 +100,6 @@ def test_values_under_a_mask_may_be_nan_only_where_nobody_sees_them(verdict):
 
 
 def test_gradient_zero(verdict):
-    body = CAUSAL + "call: {op: attention_gradients, causal: true, outputs: [v]}\n".replace("call: ", "call: ")
     body = SMALL + (
         "call: {op: attention_gradients, causal: true, outputs: [v]}\n"
         'check: {gradient_zero: {of: [v], where: "j > i + T_kv - T_q"}}'
@@ -113,13 +112,6 @@ def test_gradient_zero(verdict):
 
 
 def test_order_does_not_matter(verdict):
-    class Remembering(Attention):
-        """Keeps the causal flag of the first call, as a kernel cache with too short a key does."""
-
-        def run(self, call):
-            self.first = getattr(self, "first", bool(call.options.get("causal")))
-            return super().run(call.with_options(causal=self.first))
-
     class Sticky(Attention):
         """Once causal, always causal."""
 
